@@ -50,12 +50,37 @@ void Call::read_input(std::uint32_t input, PyObject* value) {
   if (!buffer.native || !is_usable(value)) {
     is_converted_ = true;
     object = in_python([&] { return model_.convert()(input, nb::handle(value)); });
-    if (!is_usable(object.ptr()))
-      throw Failure(FailureKind::input, "An input cannot be used as " + buffer.expected,
-                    "input '" + buffer.name + "'");
+    if (!is_usable(object.ptr())) {
+      if (!buffer.native || !view_shape(object.ptr(), view) || view.rank != rank)
+        refuse_input(buffer);
+      uncopied_.push_back(input);
+      view.data = nullptr;
+    }
   }
   if (buffer.native) context_.pointers[number] = view.data;
   if (buffer.shaped) context_.set_dims(number, view.dims, rank);
+}
+
+// Views may be far larger than what they are views of, so sizes are asked for before copies.
+void Call::copy_inputs() {
+  for (const std::uint32_t input : uncopied_) {
+    const std::uint32_t number = program_.inputs[input];
+    const BufferInfo& buffer = program_.buffers[number];
+    nb::object& object = context_.objects[number];
+    object = in_python([&] { return model_.copy()(input, object); });
+    ArrayView view{};
+    if (!view_array(object.ptr(), buffer.dtype.ptr(), view) ||
+        view.rank != static_cast<int>(buffer.shape.size()) ||
+        !std::equal(view.dims, view.dims + view.rank, context_.dims[number]))
+      refuse_input(buffer);
+    context_.pointers[number] = view.data;
+  }
+  uncopied_.clear();
+}
+
+void Call::refuse_input(const BufferInfo& buffer) {
+  throw Failure(FailureKind::input, "An input cannot be used as " + buffer.expected,
+                "input '" + buffer.name + "'");
 }
 
 namespace {
@@ -117,7 +142,7 @@ void Call::refuse_overlap(std::size_t output, const char* data, std::int64_t byt
                     {}, "Give an array of its own");
   };
   for (const std::uint32_t number : program_.inputs)
-    if (program_.buffers[number].native)
+    if (program_.buffers[number].native && context_.pointers[number] != nullptr)
       check(static_cast<const char*>(context_.pointers[number]), bytes_of(number),
             "input '" + program_.buffers[number].name + "'");
   for (std::size_t other = 0; other < output; ++other) {

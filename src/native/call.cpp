@@ -132,6 +132,7 @@ void Call::run_phase(std::uint32_t number) {
       context_.dims[buffer] = dims;
     }
   }
+  if (!uncopied_.empty()) copy_inputs();
   provide_memory(phase, plan);
   for (std::uint32_t step = phase.first_step; step < phase.end_step;) {
     std::uint32_t end = step;

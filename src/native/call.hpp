@@ -74,6 +74,8 @@ class Call {
   // In arguments.cpp: what comes in and what goes out.
   void read_inputs(nb::tuple arguments, nb::dict keywords);
   void read_input(std::uint32_t input, PyObject* value);
+  void copy_inputs();
+  [[noreturn]] static void refuse_input(const BufferInfo& buffer);
   bool can_write(nb::handle out) const;
   void read_outputs(nb::object out);
   void refuse_overlap(std::size_t output, const char* data, std::int64_t bytes) const;
@@ -133,6 +135,7 @@ class Call {
   BodyOutputs* body_outputs_ = nullptr;    // of a body
   WithoutGil* without_gil_ = nullptr;      // where the lock is not held, as in bodies
   bool is_converted_ = false;  // whether an input was no array that kernels can use
+  std::vector<std::uint32_t> uncopied_;  // inputs that are views kernels cannot use yet
   nb::object own_;             // by output: what the caller gave, where Python has looked at it
 };
 

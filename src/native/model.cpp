@@ -36,6 +36,7 @@ Model::Model(nb::dict description, std::shared_ptr<Image> image, nb::list consta
       program_(description, image_.get()),
       owner_(std::move(owner)),
       convert_(hooks.attr("convert")),
+      copy_(hooks.attr("copy")),
       reject_(hooks.attr("reject")),
       place_outputs_(hooks.attr("place_outputs")),
       adapt_(hooks.attr("adapt")),

@@ -65,8 +65,8 @@ struct Constant {
 class Model {
  public:
   // `constants`: (address, bytes, array or None) by position. `hooks` has the methods that the
-  // extension calls back: convert(input, value), reject(args, kwargs), place_outputs(out),
-  // adapt(args, kwargs, results, given), run_opaque(step, inputs).
+  // extension calls back: convert(input, value), copy(input, array), reject(args, kwargs),
+  // place_outputs(out), adapt(args, kwargs, results, given), run_opaque(step, inputs).
   Model(nb::dict description, std::shared_ptr<Image> image, nb::list constants, nb::object owner,
         nb::object hooks);
   Model(const Model&) = delete;
@@ -98,6 +98,7 @@ class Model {
   const std::vector<Constant>& constants() const { return constants_; }
   const std::vector<nb::object>& input_names() const { return input_names_; }
   nb::handle convert() const { return convert_; }
+  nb::handle copy() const { return copy_; }
   nb::handle reject() const { return reject_; }
   nb::handle place_outputs() const { return place_outputs_; }
   nb::handle adapt() const { return adapt_; }
@@ -123,7 +124,7 @@ class Model {
   std::vector<Constant> constants_;
   std::shared_ptr<FileWatch> files_;
   std::vector<nb::object> input_names_;
-  nb::object owner_, convert_, reject_, place_outputs_, adapt_, run_opaque_;
+  nb::object owner_, convert_, copy_, reject_, place_outputs_, adapt_, run_opaque_;
   std::vector<std::unique_ptr<Context>> idle_;
   mutable std::mutex plans_mutex_;
   PlanTable plans_;

@@ -108,7 +108,7 @@ def test_a_target_that_code_cannot_be_made_for_is_an_error(
     command: Command, folder: Path, tmp_path: Path, target: str
 ) -> None:
     result = command("compile", folder / "model.onnx", "-o", tmp_path / "x.tw", "--target", target)
-    assert result.code == 1 and not (tmp_path / "x.tw").exists()
+    assert result.code == 2 and not (tmp_path / "x.tw").exists()
     hint = result.err.partition("  try: ")[2]
     unfit = [
         name for name in preset_names() if preset(name).isa not in ("x86-64", "avx2", "avx512")

@@ -80,7 +80,7 @@ def test_cases_that_are_too_large_are_listed(command: Command) -> None:
 )
 def test_errors_are_for_people(command: Command, options: tuple[str, ...], message: str) -> None:
     result = command("bench-ops", *options)
-    assert (result.code, result.out) == (1, "")
+    assert (result.code, result.out) == (2, "")
     assert message in result.err and "Traceback" not in result.err
 
 

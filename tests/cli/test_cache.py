@@ -81,3 +81,13 @@ def test_cache_says_what_its_limit_is(command: Command, monkeypatch: pytest.Monk
     monkeypatch.setenv(LIMIT_VARIABLE, "3M")
     assert command("cache", "--json").json["limit"] == 3 << 20
     assert "at most 3.00 MiB" in command("cache").out
+
+
+def test_clearing_goes_on_after_what_cannot_be_removed(folder: Path, command: Command) -> None:
+    files = [write(folder, name, 0) for name in "abc"]
+    files[0].unlink()
+    files[0].mkdir()
+    result = command("cache", "--clear", "--json")
+    assert result.code == 1 and not files[1].exists() and not files[2].exists()
+    message = result.json["error"]["message"]
+    assert message.startswith("Removed 2 files, but 1 cannot be removed: kernel-a.code (")

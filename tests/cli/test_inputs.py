@@ -192,7 +192,7 @@ def test_constants_that_do_not_fit(command: Command, summed: Path) -> None:
     twice = command("run", model, "--constants", f"axes={file}", "--constants", f"axes={file}")
     assert twice.code == 2
     unknown = command("compile", model, "-o", summed / "no.tw", "--constants", f"b={file}")
-    assert unknown.code == 1 and "b" in unknown.err
+    assert unknown.code == 2 and "b" in unknown.err
     artifact = summed / "own.tw"
     given = ("--constants", f"axes={file}")
     assert command("compile", model, "-o", artifact, *given).code == 0

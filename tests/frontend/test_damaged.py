@@ -50,6 +50,13 @@ def test_paths_that_are_no_model(tmp_path):
         import_model(3)  # type: ignore[arg-type]
 
 
+def test_outputs_of_one_name_are_refused():
+    proto = good()
+    proto.graph.output.add().CopyFrom(proto.graph.output[0])
+    with pytest.raises(TilewrightError, match='Two outputs of the graph are called "y"'):
+        import_model(proto)
+
+
 def test_every_truncation_is_refused():
     data = good().SerializeToString()
     for length in range(0, len(data), 7):

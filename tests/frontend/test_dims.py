@@ -71,6 +71,11 @@ def test_texts_that_are_no_names(text, expected):
     assert found[1] == [expected]
 
 
+def test_names_of_any_script_are_kept():
+    found, _ = shapes(relu(["größe", "批次", "2*größe + 1", "批 次", "²"]))
+    assert found == [["größe", "批次", "2*größe + 1", "批_次", "dim_²"]]
+
+
 def test_a_linear_expression_brings_its_own_symbol():
     found, report = shapes(relu(["3*k + 1"]))
     assert found == [["3*k + 1"]]

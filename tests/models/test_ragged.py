@@ -253,7 +253,7 @@ def test_wrong_calls(ragged: tw.Model) -> None:
     x, masks, bias = batch([3])
     with pytest.raises(tw.errors.InputError, match=r"'bias' is missing[^@]*batch, length, "):
         ragged(x, masks)
-    with pytest.raises(tw.errors.InputError, match="'x' is missing"):
+    with pytest.raises(tw.errors.InputError, match="'x', 'mask', 'bias' are missing"):
         ragged()
     with pytest.raises(tw.errors.InputError, match="takes 3 inputs"):
         ragged(x, masks, bias, bias)

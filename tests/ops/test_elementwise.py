@@ -104,6 +104,21 @@ def test_small_whole_powers_are_products(exponent: int, dtype: type) -> None:
     assert functions <= {"multiply"}
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.uint64])
+def test_powers_of_integers_are_exact_and_wrap(dtype: type) -> None:
+    limits = np.iinfo(dtype)
+    x = np.array([limits.max, limits.max - 1, 3, 7, 0, limits.max], dtype)
+    y = np.array([1, 1, 39, 2, 0, 2], dtype)
+    values = [pow(int(a), int(b), 1 << limits.bits) for a, b in zip(x, y, strict=True)]
+    expected = np.array(values, np.uint64).astype(dtype)
+    check_node("Pow", [x, y], opset=15, expected=[expected])
+
+
+def test_powers_of_integers_with_exponents_below_zero() -> None:
+    x, y = np.array([1, -1, -1, 2, -3], np.int32), np.array([-2, -2, -3, -1, -2], np.int32)
+    check_node("Pow", [x, y], opset=15, expected=[np.int32([1, 1, -1, 0, 0])])
+
+
 def test_power_keeps_the_exponents_axes() -> None:
     x, y = np.array([2.0, 3.0], np.float32), np.array([[2.0]], np.float32)
     check_node("Pow", [x, y], opset=15, constants=(1,), expected=[np.float32([[4.0, 9.0]])])

@@ -11,7 +11,7 @@ import pytest
 from support.operator_harness import check_node, compare, fission, reference, run
 from tilewright.ir.graph import Graph
 from tilewright.ops.record import NoRule
-from tilewright.support.errors import DimensionError
+from tilewright.support.errors import DimensionError, InvalidModelError
 
 GENERATOR = np.random.default_rng(3)
 COORDINATES = (
@@ -46,6 +46,15 @@ def _fissioned(
 ) -> Graph:
     where = {"constants": (2, 3)} if known else {"fixed": (2, 3)}
     return fission("Resize", [image, None, scales, sizes], attributes, opset=19, **where)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, np.inf, -np.inf])
+def test_a_scale_that_is_none_is_refused(wrong: float) -> None:
+    with pytest.raises(InvalidModelError, match="scale must be a number above 0"):
+        _fissioned(_image(), True, {}, scales=_scales(1, 1, wrong, 1))
+    graph = _fissioned(_image(), False, {}, scales=_scales(1, 1, 2, 1))
+    with pytest.raises(DimensionError, match="scale must be a number above 0"):
+        run(graph, [_image(), _scales(1, 1, wrong, 1)])
 
 
 @pytest.mark.parametrize("known", [True, False])

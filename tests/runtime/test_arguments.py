@@ -227,3 +227,19 @@ def test_programs_do_not_share_settings() -> None:
     assert (one.flush_denormals, other.flush_denormals) == (False, True)
     with pytest.raises(InputError, match="flush_denormals"):
         one.flush_denormals = "yes"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("shape", [(1 << 30, 100), (100, 1 << 40)])
+def test_a_view_that_repeats_itself_is_not_copied_before_its_sizes_are_asked(
+    shape: tuple[int, int],
+) -> None:
+    view = np.broadcast_to(np.float32(1), shape)
+    with pytest.raises(DimensionError, match="outside the declared range"):
+        two_inputs()(view, floats(100))
+
+
+def test_a_view_that_repeats_itself_is_copied_where_its_sizes_fit() -> None:
+    view = np.broadcast_to(np.arange(3, dtype=np.float32), (2, 3))
+    result = np.empty((2, 3), np.float32)
+    assert two_inputs()(view, floats(2), out=result) is result
+    np.testing.assert_array_equal(result, view + 1)

@@ -39,6 +39,15 @@ def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     assert path.is_fifo() and link.is_symlink() and len([*tmp_path.iterdir()]) == 2
 
 
+def test_names_as_long_as_they_may_be_and_longer(tmp_path: Path) -> None:
+    path = tmp_path / f"{'n' * 252}.tw"
+    with Draft(path) as draft:
+        draft.take_place(0)
+    assert [*tmp_path.iterdir()] == [path]
+    with pytest.raises(ArtifactError, match=r"too long\n[^@]*try: Choose a shorter name"):
+        Draft(tmp_path / ("n" * 300))
+
+
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, OSError])
 def test_what_is_not_finished_is_removed(tmp_path: Path, kind: type[BaseException]) -> None:
     path = tmp_path / "file"

@@ -95,7 +95,7 @@ def test_text_that_is_no_expression_is_refused(text: str):
         parse(text)
 
 
-@pytest.mark.parametrize("name", ["", "2a", "a-b", "a b", "é", "a/b", "a\n", ".a"])
+@pytest.mark.parametrize("name", ["", "2a", "a-b", "a b", "²", "a/b", "a\n", ".a"])
 def test_names_that_cannot_be_read_back_are_refused(name: str):
     with pytest.raises(DimensionError, match="cannot name a dimension"):
         symbol(name)

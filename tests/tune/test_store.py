@@ -47,15 +47,15 @@ def test_round_trip(folder: Path) -> None:
 
 
 def test_clear(folder: Path) -> None:
-    assert clear() == 0
+    assert clear() == (0, {})
     save(PROFILE)
     save(replace(PROFILE, level="avx512"))
     assert len(cached_files()) == 2
-    assert clear() == 2
+    assert clear() == (2, {})
     assert not folder.exists()
     save(PROFILE)
     (folder / "mine.txt").write_text("kept")
-    assert clear() == 1
+    assert clear() == (1, {})
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
 
 

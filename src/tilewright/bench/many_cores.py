@@ -35,7 +35,7 @@ from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import KernelKind
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import CACHE_LINE, Role, Stage
+from tilewright.ir.tile import LINE_BYTES, Role, Stage
 from tilewright.ops.reference import evaluate_payload
 from tilewright.options import CompileOptions, complete
 from tilewright.plan.known import with_known_kernels
@@ -195,7 +195,7 @@ def _step(label: str, step: LoweredStep, machine: Machine) -> _Step:
     if nest is not None:
         weight = contraction_time(nest, machine, 1)
         whole = total(map(_bytes, dict.fromkeys((*step.reads, *step.writes))))
-        memory = memory_time(whole // CACHE_LINE, whole, machine)
+        memory = memory_time(whole // LINE_BYTES, whole, machine)
     else:
         price = step_price(step, machine)
         weight, memory = price.alone, price.shared

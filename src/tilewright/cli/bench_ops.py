@@ -31,6 +31,7 @@ from tilewright.bench.suites import (
 from tilewright.bench.tables import TABLES, TableCase, group_table_cases, read_table
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag, peer_names
 from tilewright.cli.output import Output, load_plots
+from tilewright.cli.usage import as_usage
 from tilewright.support.errors import InputError
 from tilewright.support.progress import Steps
 from tilewright.support.text import format_seconds
@@ -84,10 +85,11 @@ def bench_ops(
     Example: tilewright bench-ops --shapes "M=5,N=2304,K=768;M=24,N=2304,K=768"
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
-    cases = _cases(suite or (), shapes, _names(only), sample_size)
-    groups = _groups([case for case in cases if case.bytes <= LARGEST_BYTES], constant)
+    with as_usage():
+        cases = _cases(suite or (), shapes, _names(only), sample_size)
+        groups = _groups([case for case in cases if case.bytes <= LARGEST_BYTES], constant)
     plots = None if save is None else load_plots()
-    with output.progress.activity("Setting up"):
+    with output.progress.activity("Setting up"), as_usage():
         peers = load_peers(peer_names(against))
     plan = Plan(peers, threads, replace(QUICK, rounds=rounds, most_rounds=3 * rounds))
     report = _measure(cases, groups, plan, output, save)

@@ -5,6 +5,7 @@ Start with :func:`cache`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -13,7 +14,10 @@ import typer
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
 from tilewright.support.cache import cache_directory, cache_limit, cached_files, clear
+from tilewright.support.errors import TilewrightError
 from tilewright.support.text import format_bytes, format_count
+
+_LISTED = 10  # names of files in a message
 
 
 def cache(
@@ -31,18 +35,17 @@ def cache(
     Example: tilewright cache --clear
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
-    files = [(path.name, path.stat().st_size) for path in cached_files()]
-    removed = clear() if remove else 0
-    total = 0 if remove else sum(size for _, size in files)
+    removed = _clear() if remove else 0
+    files = _sizes()
+    total = sum(size for _, size in files)
     directory = str(cache_directory())
-    kept = [] if remove else [{"name": name, "bytes": size} for name, size in files]
     limit = cache_limit()
     output.document(
         {
             "directory": directory,
             "bytes": total,
             "limit": limit,
-            "files": kept,
+            "files": [{"name": name, "bytes": size} for name, size in files],
             "removed": removed,
         }
     )
@@ -53,6 +56,38 @@ def cache(
     output.show(f"{directory}: {format_count(len(files), 'file')}, {size}")
     if files:
         output.show(table("file", ">size", rows=_rows(files)))
+
+
+def _clear() -> int:
+    """Remove what is kept; the number of files. Raises TilewrightError where some remain."""
+    removed, remaining = clear()
+    if not remaining:
+        return removed
+    names: dict[str, list[str]] = {}
+    for path, why in remaining.items():
+        names.setdefault(why, []).append(path.name)
+    listed = [f"{', '.join(_shortened(found))} ({why})" for why, found in names.items()]
+    raise TilewrightError(
+        f"Removed {format_count(removed, 'file')}, but {len(remaining)} cannot be removed: "
+        f"{'; '.join(listed)}",
+        where=str(cache_directory()),
+        hint="Remove them as their owner, or choose another folder by TILEWRIGHT_CACHE_DIR",
+    )
+
+
+def _shortened(names: Sequence[str]) -> list[str]:
+    """The first names, and how many others there are."""
+    others = len(names) - _LISTED
+    return [*names[:_LISTED], *([f"{others} more"] if others > 0 else [])]
+
+
+def _sizes() -> list[tuple[str, int]]:
+    """The names and sizes of what is kept, as far as other processes leave it there."""
+    sizes: list[tuple[str, int]] = []
+    for path in cached_files():
+        with contextlib.suppress(OSError):
+            sizes.append((path.name, path.stat().st_size))
+    return sizes
 
 
 def _rows(files: Sequence[tuple[str, int]]) -> list[tuple[str, str]]:

@@ -41,7 +41,7 @@ from tilewright.cli.sections import (
     operator_section,
     origin_lines,
 )
-from tilewright.cli.usage import listed
+from tilewright.cli.usage import as_usage, listed
 from tilewright.cli.writing import ARTIFACTS, writable
 from tilewright.compile import Compilation, compile_to_file
 from tilewright.options import CompileOptions, FallbackName, LevelName
@@ -109,7 +109,7 @@ def compile_command(
         "constants": parse_constants(constants),
     }
     started = time.perf_counter()
-    with output.progress.activity(f"Compiling {model.name}"):
+    with output.progress.activity(f"Compiling {model.name}"), as_usage(unsupported=False):
         made = compile_to_file(model, artifact, **options)
     seconds = time.perf_counter() - started
     size, info = artifact.stat().st_size, read_info(artifact)

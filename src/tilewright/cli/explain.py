@@ -31,6 +31,7 @@ from tilewright.cli.options import (
     JsonFlag,
     MeasureFlag,
     ModelPath,
+    PlanOption,
     QuietFlag,
     ThreadsOption,
     VerboseFlag,
@@ -52,7 +53,6 @@ _ShapeOption = Annotated[
     str | None,
     typer.Option("--shape", metavar="batch=1,seq=128", help="Ordinary sizes unless given."),
 ]
-_PlanOption = Annotated[str, typer.Option(metavar="PLAN", help="As of tilewright compile.")]
 _Seconds = Annotated[float, typer.Option(min=0.1, help="How long to call the model, about.")]
 _ORDINARY = (224, 128, 64, 33, 16, 7, 2)
 _REGRET_SECONDS = 12.0
@@ -65,7 +65,7 @@ def explain(
     inputs: InputOptions = None,
     dim: DimOptions = None,
     constants: ConstantOptions = None,
-    plan: _PlanOption = "greedy",
+    plan: PlanOption = "greedy",
     measure: MeasureFlag = False,
     threads: ThreadsOption = None,
     seconds: _Seconds = 2.0,
@@ -125,7 +125,7 @@ def report(
     ] = "none",
     dim: DimOptions = None,
     constants: ConstantOptions = None,
-    plan: _PlanOption = "greedy",
+    plan: PlanOption = "greedy",
     measure: MeasureFlag = False,
     threads: ThreadsOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="Blocks of timing for each shape.")] = 3,
@@ -196,7 +196,7 @@ def _explained(
     path: Path, dim: Sequence[str] | None, constants: Sequence[str] | None, plan: str,
     measure: bool, threads: int | None, output: Output,
 ) -> Explained:  # fmt: skip
-    with output.progress.activity(f"Compiling {path.name}"):
+    with output.progress.activity(f"Compiling {path.name}"), as_usage(unsupported=False):
         return Explained(
             path, threads, dims=parse_dims(dim), constants=parse_constants(constants),
             plan=cast("PlanName", plan), measure=measure,

@@ -34,6 +34,7 @@ from tilewright.cli.sections import (
     operator_section,
     origin_lines,
 )
+from tilewright.cli.usage import as_usage
 from tilewright.frontend.onnx import ImportReport, StructuralInputs, import_model
 from tilewright.frontend.onnx.source import read_model
 from tilewright.ir.graph import Graph
@@ -70,7 +71,7 @@ def inspect(
         return
     dims, fixed = parse_dims(dim), parse_constants(constants)
     try:
-        with output.progress.activity(f"Reading {path.name}"):
+        with output.progress.activity(f"Reading {path.name}"), as_usage(unsupported=False):
             graph, report = import_model(path, dims=dims, constants=fixed)
     except StructuralInputs as error:
         _needs_constants(path, error, output)

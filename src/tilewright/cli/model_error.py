@@ -24,6 +24,7 @@ from tilewright.bench.regret_cases import Setting
 from tilewright.cli import sampling
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots, table
+from tilewright.cli.usage import as_usage
 from tilewright.cli.writing import plot_file, replacing
 
 _SHOWN = 3  # resources of a shape
@@ -59,7 +60,7 @@ def model_error(
         sizes=sampling.axis_range(sizes), threads=threads, seed=seed, seconds=budget,
         families=tuple(family or ()), level=level,
     )  # fmt: skip
-    with output.progress.steps("Timing", samples) as steps:
+    with output.progress.steps("Timing", samples) as steps, as_usage():
         found = list(measure_errors(setting, steps.at))
     priced = [sample for sample in found if isinstance(sample, Priced)]
     without = len(found) - len(priced)

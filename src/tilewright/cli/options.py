@@ -23,6 +23,7 @@ from tilewright.bench import (
 from tilewright.cli.output import Output
 from tilewright.cli.usage import UsageError, as_usage, listed
 from tilewright.compile import Compilation, compile_stages
+from tilewright.compile_machines import described_target
 from tilewright.frontend.onnx import Dim
 from tilewright.ir.dtype import DType
 from tilewright.ops.reference import evaluate_payload
@@ -34,6 +35,7 @@ from tilewright.options import (
     PrecisionName,
 )
 from tilewright.runtime.model import CompiledModel
+from tilewright.support.arguments import MOST_THREADS, byte_limit
 from tilewright.support.errors import DimensionError
 from tilewright.support.files import is_artifact
 
@@ -116,10 +118,27 @@ PlanOption = Annotated[
         help="How operators are joined to kernels; optimal takes longer to compile.",
     ),
 ]
+
+
+def _bytes(option: typer.CallbackParam, value: str | None) -> str | None:
+    """The value of an option that is a number of bytes. Raises UsageError."""
+    with as_usage():
+        byte_limit(f"{option.opts[0]}", value)
+    return value
+
+
+def _machine(value: str | None) -> str | None:
+    """The value of an option that describes a machine. Raises UsageError."""
+    with as_usage():
+        described_target(value)
+    return value
+
+
 MaxArenaOption = Annotated[
     str | None,
     typer.Option(
         metavar="BYTES",
+        callback=_bytes,
         help="The most that tensors between kernels may need, such as 64M; with --plan optimal.",
     ),
 ]
@@ -161,6 +180,7 @@ TargetOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|FILE.toml",
+        callback=_machine,
         help="The machine by whose costs kernels are chosen at run time.",
         show_default="this machine",
     ),
@@ -168,7 +188,11 @@ TargetOption = Annotated[
 ThreadsOption = Annotated[
     int | None,
     typer.Option(
-        "--threads", min=1, help="Threads of a call.", show_default="what the process may use"
+        "--threads",
+        min=1,
+        max=MOST_THREADS,
+        help="Threads of a call.",
+        show_default="what the process may use",
     ),
 ]
 
@@ -250,7 +274,7 @@ def open_model(
     which has its own.
     """
     if not is_artifact(path):
-        with output.progress.activity(f"Compiling {path.name}"):
+        with output.progress.activity(f"Compiling {path.name}"), as_usage(unsupported=False):
             named = {"precision": precision or "float32", "dims": dims, "check": check or None}
             named |= {"constants": constants}
             # The precision is a text here; compiling checks it.

@@ -26,6 +26,7 @@ from tilewright.bench.sweep import Sweep, measure_sweep
 from tilewright.cli import sampling
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots, table
+from tilewright.cli.usage import as_usage
 from tilewright.cli.writing import plot_file, replacing
 
 
@@ -77,7 +78,8 @@ def regret(
 
 def _regret(setting: Setting, worst: int, output: Output) -> None:
     with output.progress.steps("Timing", setting.samples) as steps:
-        drawn = draw(setting, steps.at)
+        with as_usage():
+            drawn = draw(setting, steps.at)
         found = list(measure_regret(drawn.groups, setting, steps.at))
     if not found:
         alone = f"All {len(drawn.alone)} programs have one variant"
@@ -193,7 +195,8 @@ def _sweep(text: str, threads: int, seconds: float, save: Path | None, output: O
         def at(done: int) -> None:
             steps.at(0, f"size {done + 1}")
 
-        found = measure_sweep(text, threads, seconds, at)
+        with as_usage():
+            found = measure_sweep(text, threads, seconds, at)
     if save is not None and plots is not None:
         with replacing(save) as file:
             plots.draw_sweep(found, file)

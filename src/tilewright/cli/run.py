@@ -81,7 +81,8 @@ def run(
     if folder is not None:
         _files(folder, names, inputs or ())  # what is wrong with them is said before the call
     started = time.perf_counter()
-    made = model.run(feeds)
+    with as_usage(unsupported=False):
+        made = model.run(feeds)
     seconds = time.perf_counter() - started
     results = _arrays(made)
     files = {} if folder is None else _files(folder, list(results), inputs or ())

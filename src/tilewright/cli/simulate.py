@@ -18,6 +18,7 @@ from tilewright.cli.options import (
     DimOptions,
     JsonFlag,
     ModelPath,
+    PlanOption,
     QuietFlag,
     TargetOption,
     VerboseFlag,
@@ -47,7 +48,7 @@ def simulate(
     ] = "1,2,4,16,64",
     dim: DimOptions = None,
     constants: ConstantOptions = None,
-    plan: Annotated[str, typer.Option(metavar="PLAN", help="As of tilewright compile.")] = "greedy",
+    plan: PlanOption = "greedy",
     target: TargetOption = None,
     most: Annotated[
         int, typer.Option(min=0, help="How many kernels that starve to show for each count.")
@@ -71,7 +72,7 @@ def simulate(
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     counts = _counts(threads)
-    with output.progress.activity(f"Lowering {path.name}"):
+    with output.progress.activity(f"Lowering {path.name}"), as_usage(unsupported=False):
         model = ManyCores(
             path, dims=parse_dims(dim), constants=parse_constants(constants), target=target,
             plan=cast("PlanName", plan),

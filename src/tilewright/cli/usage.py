@@ -13,6 +13,8 @@ import typer
 
 from tilewright.support.errors import DimensionError, InputError, TilewrightError, UnsupportedError
 
+_OF_ARGUMENTS = (DimensionError, InputError, UnsupportedError)
+
 
 class UsageError(TilewrightError):
     """An error whose cause is the command line; the command ends with its own exit code."""
@@ -31,9 +33,13 @@ def listed(option: typer.CallbackParam, value: Any) -> Any:
 
 
 @contextmanager
-def as_usage() -> Generator[None]:
-    """Errors of what reads arguments are errors of usage."""
+def as_usage(*, unsupported: bool = True) -> Generator[None]:
+    """Errors of what reads arguments are errors of usage.
+
+    With ``unsupported`` so is what tilewright does not support; of a model, that is a failure.
+    """
+    kinds = _OF_ARGUMENTS if unsupported else (DimensionError, InputError)
     try:
         yield
-    except (DimensionError, InputError, UnsupportedError) as error:
+    except kinds as error:
         raise UsageError(error.message, where=error.where, hint=error.hint) from error

@@ -6,13 +6,12 @@ Start with :func:`writable`, and write to what :func:`replacing` gives.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
 from tilewright.cli.usage import UsageError
-from tilewright.support.files import FileKind, what_is
+from tilewright.support.files import FileKind, place_beside, what_is
 
 ARTIFACTS, ARRAYS, IMAGES, TEXTS = ("artifact",), ("npy",), ("image",), ("text", "json")
 
@@ -50,7 +49,7 @@ def replacing(path: Path) -> Generator[Path]:
 
     Raises OSError that names ``path``, whatever could not be written.
     """
-    beside = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
+    beside = place_beside(path)
     try:
         yield beside
         os.replace(beside, path)

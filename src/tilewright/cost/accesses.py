@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.ir.tile import CACHE_LINE, TileBuffer
+from tilewright.ir.tile import LINE_BYTES, TileBuffer
 from tilewright.ir.tile_walk import stride
 from tilewright.shape import (
     Expr,
@@ -191,7 +191,7 @@ def distance_apart(pending: Mapping[str, str], size: int) -> int:
     Positions of which no loop variable makes a known number are taken to be dense.
     """
     distances = list(pending.values())
-    most = max(1, CACHE_LINE // size)
+    most = max(1, LINE_BYTES // size)
     known = [abs(int(d)) for d in distances if d.lstrip("-").isdigit()]
     if not known:
         return 1

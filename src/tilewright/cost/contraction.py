@@ -34,7 +34,7 @@ from tilewright.cost.operands import (
 )
 from tilewright.ir.epilogue import is_light
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import Loop, RunTable, Statement, Store, View
+from tilewright.ir.tile import LINE_BYTES, Loop, RunTable, Statement, Store, View
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -47,12 +47,7 @@ from tilewright.shape import (
     minimum,
     select,
 )
-from tilewright.target.core_model import (
-    LINE_BYTES,
-    MASKED_VECTOR_BYTES,
-    ends_in_half,
-    tallest,
-)
+from tilewright.target.core_model import MASKED_VECTOR_BYTES, ends_in_half, tallest
 
 PANEL = 64  # by which what the columns of a panel take is measured
 PARTS = 1024  # by which a task is measured, and a share of a time

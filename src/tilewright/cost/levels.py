@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilewright.cost.machine import SIXTEENTHS, Machine, beyond
-from tilewright.ir.tile import CACHE_LINE
+from tilewright.ir.tile import LINE_BYTES
 from tilewright.shape import Expr, constant, total
 
 PRIVATE = 0.5  # of a cache that nobody else uses: what is read again in turns is there still
@@ -26,7 +26,7 @@ def _line_rate(machine: Machine, distance: Expr) -> Expr:
     costs, levels = machine.core.loops, machine.target.levels[1:]
     rate, before = constant(0), 0
     for level, following, share in zip(levels, levels[1:], costs.reached, strict=False):
-        own = machine.picoseconds(CACHE_LINE / (following.bandwidth * share))
+        own = machine.picoseconds(LINE_BYTES / (following.bandwidth * share))
         kept = costs.kept if level is levels[-2] else PRIVATE
         rate = rate + beyond(distance, level, kept) * (own - before)
         before = own
@@ -35,14 +35,14 @@ def _line_rate(machine: Machine, distance: Expr) -> Expr:
 
 def memory_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
     """Picoseconds in which all cores together move ``lines`` of ``whole`` bytes from memory."""
-    own = machine.picoseconds(CACHE_LINE / machine.target.levels[-1].total_bandwidth)
+    own = machine.picoseconds(LINE_BYTES / machine.target.levels[-1].total_bandwidth)
     return of_memory(lines * own, whole, machine)
 
 
 def written_time(lines: Expr, whole: Expr, machine: Machine, threads: int = 0) -> Expr:
     """Picoseconds in which so many threads, or all cores, write ``lines`` of ``whole`` bytes."""
     rate = machine.target.written_bandwidth(threads or machine.target.units)
-    return of_memory(lines * machine.picoseconds(CACHE_LINE / rate), whole, machine)
+    return of_memory(lines * machine.picoseconds(LINE_BYTES / rate), whole, machine)
 
 
 def moved_lines(regions: Iterable[tuple[Expr, bool]], machine: Machine) -> Expr:
@@ -52,7 +52,7 @@ def moved_lines(regions: Iterable[tuple[Expr, bool]], machine: Machine) -> Expr:
     """
     again = round(4 * machine.core.loops.again)
     moved = total(size * (again if written else 4) for size, written in regions)
-    return moved // (4 * CACHE_LINE)
+    return moved // (4 * LINE_BYTES)
 
 
 def pieces_time(pieces: Expr, whole: Expr, machine: Machine) -> Expr:
@@ -73,7 +73,7 @@ def unforeseen_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
     As many are under way as a core has misses.
     """
     memory, core = machine.target.levels[-1], machine.core.streams
-    each = max(0.0, memory.latency / core.misses - CACHE_LINE / memory.bandwidth)
+    each = max(0.0, memory.latency / core.misses - LINE_BYTES / memory.bandwidth)
     return of_memory(lines * machine.picoseconds(each), whole, machine)
 
 

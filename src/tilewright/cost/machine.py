@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from tilewright.cost.tiles import TileLine, derived_tiles, tile_line, word_line
 from tilewright.ir.dtype import DType
+from tilewright.ir.tile import LINE_BYTES
 from tilewright.shape import Expr, constant, less_equal, maximum, minimum, select
 from tilewright.target import CoreModel, InstructionTile, MemoryLevel, Target
-from tilewright.target.core_model import LINE_BYTES, THREAD_NS, usual_core
+from tilewright.target.core_model import THREAD_NS, usual_core
 
 if TYPE_CHECKING:
     from tilewright.cost.phases import LoopPrice

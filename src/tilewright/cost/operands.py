@@ -20,7 +20,16 @@ from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import Load, Loop, RunTable, Statement, Store, TransposeBlock, View
+from tilewright.ir.tile import (
+    LINE_BYTES,
+    Load,
+    Loop,
+    RunTable,
+    Statement,
+    Store,
+    TransposeBlock,
+    View,
+)
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.shape import (
     Expr,
@@ -37,7 +46,7 @@ from tilewright.shape import (
     product,
     select,
 )
-from tilewright.target.core_model import LINE_BYTES, PAGE_BYTES, SHORT_ROW_BYTES
+from tilewright.target.core_model import PAGE_BYTES, SHORT_ROW_BYTES
 
 MEBIBYTE = 1 << 20  # bytes, the unit of ``PanelCosts.reach``
 FORESEEN = constant(2)  # halves: once the time that memory takes, as hardware asks for it ahead

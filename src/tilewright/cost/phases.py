@@ -15,7 +15,7 @@ from tilewright.cost.accesses import TURNED, Access, gathered, most_pieces, regi
 from tilewright.cost.lengths import short
 from tilewright.cost.levels import line_rate, memory_time, moved_lines, pieces_time, unforeseen_time
 from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
-from tilewright.ir.tile import CACHE_LINE, TileBuffer
+from tilewright.ir.tile import LINE_BYTES, TileBuffer
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, total
 
 ZERO = constant(0)
@@ -107,7 +107,7 @@ class _Moving:
     def late(self, regions: Mapping[TileBuffer, tuple[Expr, bool]]) -> Expr:
         """Picoseconds more of lines that are written and not asked for ahead."""
         written = total(size for size, is_written in regions.values() if is_written)
-        return unforeseen_time(written // CACHE_LINE, self.whole, self.machine)
+        return unforeseen_time(written // LINE_BYTES, self.whole, self.machine)
 
 
 def _overlapping(read: Expr, computed: Expr, machine: Machine) -> Expr:
@@ -119,7 +119,7 @@ def _overlapping(read: Expr, computed: Expr, machine: Machine) -> Expr:
 def _again(phase: Touched, machine: Machine) -> Expr:
     """Picoseconds of what comes from nearer, as it was touched before."""
     rates = [(moved, line_rate(machine, d)) for moved, d in gathered(phase.again)]
-    return total(short(moved // CACHE_LINE) * rate for moved, rate in rates if rate is not ZERO)
+    return total(short(moved // LINE_BYTES) * rate for moved, rate in rates if rate is not ZERO)
 
 
 __all__ = ["LoopPrice", "Touched", "phases_price"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.cost.machine import Machine
 from tilewright.cost.vector_work import function_cycles
 from tilewright.ir.dtype import DType
-from tilewright.ir.tile import CACHE_LINE
+from tilewright.ir.tile import LINE_BYTES
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, select
 
 
@@ -53,7 +53,7 @@ def step_tasks(sizes: StepSizes, machine: Machine, threads: Expr) -> Expr:
 
 def _step_time(sizes: StepSizes, rows: Expr, shares: Expr, machine: Machine) -> Expr:
     """Picoseconds of one of so many equal shares of a step of ``rows`` rows."""
-    dtype, lanes = sizes.dtype, CACHE_LINE // sizes.dtype.bytes
+    dtype, lanes = sizes.dtype, LINE_BYTES // sizes.dtype.bytes
     weights = constant(sizes.units * sizes.columns) // shares
     line = machine.line(dtype, lanes, machine.target.vector_registers)
     tall = select(minimum(rows - 1, 1), line.per_row * rows + line.per_tile, line.least)

@@ -60,7 +60,9 @@ def _python_remainder(a: Array, b: Array) -> Array:
 def _power(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return np.power(a, b)
-    return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+    power = np.power(a, np.maximum(b, 0).astype(a.dtype))
+    inverse = np.where(np.abs(a) == 1, np.where(b % 2 == 0, a * a, a), 0)
+    return np.where(b < 0, inverse, power).astype(a.dtype)
 
 
 _erf_ufunc = np.frompyfunc(math.erf, 1, 1)

@@ -317,7 +317,7 @@ class RunTable:
     shifts: TileBuffer | None = None
 
 
-CACHE_LINE = 64  # bytes; rows of scratch memory that a Product writes are whole lines
+LINE_BYTES = 64  # of a cache; rows of scratch memory that a Product writes are whole lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +335,7 @@ class Sums:
 
     def whole_lines(self, columns: Expr) -> Expr:
         """So many columns, and those up to the end of the cache line."""
-        elements = CACHE_LINE // self.buffer.dtype.bytes
+        elements = LINE_BYTES // self.buffer.dtype.bytes
         return ceil_div(columns, elements) * elements
 
 

@@ -17,7 +17,7 @@ from tilewright.shape import Expr
 from tilewright.shape.parsing import parse_prefix
 from tilewright.support.errors import DimensionError, InputError
 
-_NAME = r"[A-Za-z_][A-Za-z0-9_.]*"
+_NAME = r"[^\W\d][\w.]*"
 _TOKEN = re.compile(
     r"\s*(?:"
     r"(?P<reference>[%$][0-9]+)|"
@@ -137,7 +137,7 @@ class Cursor:
     def integer(self) -> int:
         """An integer, perhaps with a sign."""
         sign = -1 if self.take("-") else 1
-        if not self.peek().isdigit():
+        if not self.peek().isdecimal():
             self.fail("an integer")
         return sign * int(self.number())
 

@@ -39,7 +39,9 @@ from tilewright.shape import (
     maximum,
     minimum,
 )
+from tilewright.support.errors import InvalidModelError
 
+_WRONG_SCALE = "a scale must be a number above 0"
 # Sizes up to here are tried when a scale is read as a fraction.
 _TRIED = 4096
 _MODES = (
@@ -156,6 +158,8 @@ def _element(context: RuleContext, vector: Node, position: int) -> Node:
 def _scaled_size(context: RuleContext, size: Expr, scale: Node, value: float | None) -> Expr:
     """floor(size * scale), the product rounded to float32 as ONNX's shape inference does."""
     if value is not None:
+        if not 0 < value < np.inf:
+            raise InvalidModelError(f"{_WRONG_SCALE}, and not {value:g}", where=context.where)
         fraction = _as_fraction(value)
         if size.is_constant:
             return constant(int(np.floor(np.float32(size.value) * np.float32(value))))
@@ -164,7 +168,12 @@ def _scaled_size(context: RuleContext, size: Expr, scale: Node, value: float | N
     builder = Builder(context)
     product = builder.multiply(cast(dimension(size), DType.FLOAT32), cast(scale, DType.FLOAT32))
     rounded = cast(builder.map("floor", product), DType.INT64)
-    return size_of(context, integers_of(context, rounded)[0], "a resized axis")
+    # A NaN is neither above 0 nor below infinity.
+    given = cast(scale, DType.FLOAT32)
+    above, below = builder.map("less", 0.0, given), builder.map("less", given, float("inf"))
+    is_scale = builder.map("logical_and", above, below)
+    sound = builder.select(is_scale, rounded, scalar(-1, DType.INT64))
+    return size_of(context, integers_of(context, sound)[0], "a resized axis", _WRONG_SCALE)
 
 
 def _exact_scale(scale: Node, value: float | None) -> Scale:

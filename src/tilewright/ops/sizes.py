@@ -48,13 +48,16 @@ def whole_numbers(context: RuleContext, index: int) -> list[Expr]:
     return integers_of(context, cast(operand, DType.INT64) if operand.dtype.is_float else operand)
 
 
-def size_of(context: RuleContext, value: Expr, what: str) -> Expr:
-    """``value`` as the size of an axis: demanded not to be negative, and known not to be."""
+def size_of(context: RuleContext, value: Expr, what: str, refusal: str | None = None) -> Expr:
+    """``value`` as the size of an axis: demanded not to be negative, and known not to be.
+
+    ``refusal`` says what is wrong with a negative one, where it stands for something else.
+    """
     resolved = context.scope.resolve(value)
     low = context.scope.bounds(resolved).low
     if low is not None and low >= 0:
         return resolved
-    context.require(less_equal(0, resolved), f"{what} must not be negative")
+    context.require(less_equal(0, resolved), refusal or f"{what} must not be negative")
     name = resolved.symbol_name
     if name is not None:
         context.scope.declare(name, low=0)

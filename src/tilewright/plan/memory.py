@@ -14,10 +14,10 @@ from itertools import product as every
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Constant, Input
+from tilewright.ir.tile import LINE_BYTES
 from tilewright.policy.prices import evaluated_at, range_of
 from tilewright.shape import Expr, symbol
 from tilewright.support.errors import DimensionError
-from tilewright.target.core_model import LINE_BYTES
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.prices import with_costs
 from tilewright.tile.sharing import Launch, OverwritingOnce, SharedMemory, Tensor, elements

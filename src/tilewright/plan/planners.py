@@ -37,7 +37,7 @@ def planner_within(name: str, limit: int | None, measure: Measure | None = None)
     if limit is not None and name != "optimal":
         raise InputError(
             f"'max_arena' limits the memory of a plan, but plan={name!r} makes one plan only",
-            hint='Use plan="optimal", which chooses among plans',
+            hint='Use plan="optimal" (--plan optimal), which chooses among plans',
         )
 
     def plan(graph: Graph, lowering: LoweringOnce) -> Plan:

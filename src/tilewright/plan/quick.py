@@ -23,7 +23,7 @@ from tilewright.ir.primitives import (
     Reduce,
     Slice,
 )
-from tilewright.ir.tile import CACHE_LINE
+from tilewright.ir.tile import LINE_BYTES
 from tilewright.policy.prices import evaluated_at
 from tilewright.shape import Expr, constant, product
 from tilewright.target.core_model import WORD_BYTES
@@ -77,7 +77,7 @@ class QuickPrices:
         if moved <= nearest.capacity:
             return 0.0
         level = next((level for level in levels if moved <= level.capacity), levels[-1])
-        return self._machine.picoseconds(CACHE_LINE / level.bandwidth) / CACHE_LINE
+        return self._machine.picoseconds(LINE_BYTES / level.bandwidth) / LINE_BYTES
 
     def _bytes(self, node: Node) -> list[float]:
         if node not in self._sizes:

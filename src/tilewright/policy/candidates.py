@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from functools import cache
 from math import ceil, lcm
 
+from tilewright.ir.tile import LINE_BYTES
 from tilewright.policy.tiles import FELT, product_tiles
 from tilewright.target import InstructionTile, MemoryLevel, Target
-from tilewright.target.core_model import LINE_BYTES, usual_core
+from tilewright.target.core_model import usual_core
 from tilewright.target.description import KEPT_SHARE, element_bytes
 
 _WARP = 32  # threads of a GPU that run together

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import secrets
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from tilewright.support.errors import ArtifactError
+from tilewright.support.files import place_beside
 
 
 class Draft:
@@ -30,11 +30,9 @@ class Draft:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        # Made by open and not by tempfile, so that it has the permissions of any other file.
-        self._beside = self.path.parent / f".{self.path.name}.{secrets.token_hex(8)}"
         with self._named():
-            if self.path.exists() and not (self.path.is_file() or self.path.is_dir()):
-                raise ValueError("a device or a pipe cannot be replaced by a file")
+            self._beside = place_beside(self.path)
+            # By open and not by tempfile, so that it has the permissions of any other file.
             self._file = self._beside.open("x+b", buffering=0)
         # The system writes a file for one thread at a time; others would spin for their turn.
         self._turn = threading.Lock()
@@ -85,9 +83,12 @@ class Draft:
 
     def _hint(self, error: OSError | ValueError) -> str:
         """What to do about it."""
+        code = getattr(error, "errno", None)
+        if code == errno.ENAMETOOLONG:  # nobody can tell what such a path is
+            return "Choose a shorter name"
         if self.path.is_dir():
             return f"Name a file in it, for example {self.path / 'model.tw'}"
-        match getattr(error, "errno", None):
+        match code:
             case errno.ENOENT:
                 return f"Make the folder first: mkdir -p {self.path.parent}"
             case errno.ENOSPC | errno.EDQUOT:

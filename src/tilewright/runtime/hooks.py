@@ -11,10 +11,11 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
+from tilewright.runtime.arguments import refusal
 from tilewright.runtime.given import as_arrays, as_torch, given_outputs, torch_of
 from tilewright.runtime.lower import SHAPELESS, describe
 from tilewright.runtime.program import NATIVE_ITEM_SIZES, Buffer, OpaqueStep, Program
-from tilewright.runtime.tensors import as_tensor, native_dtype
+from tilewright.runtime.tensors import as_tensor, native_dtype, row_major
 from tilewright.support.errors import (
     ArtifactError,
     DimensionError,
@@ -22,7 +23,6 @@ from tilewright.support.errors import (
     InputError,
     TilewrightError,
 )
-from tilewright.support.text import format_count
 
 # evaluate(payload, inputs) -> outputs: runs a serialised ONNX model by a reference.
 Evaluate = Callable[[bytes, list[Any]], Sequence[Any]]
@@ -61,27 +61,22 @@ class Hooks:
         self._evaluate = evaluate
 
     def convert(self, index: int, value: Any) -> Any:
-        """The argument as an array that kernels can use. Raises InputError."""
+        """The argument as an array, which may have to be copied. Raises InputError."""
         buffer = self._inputs[index]
         return as_tensor(buffer.name, value, buffer.dtype, len(buffer.shape), describe(buffer))
+
+    def copy(self, index: int, array: Any) -> Any:
+        """What :meth:`convert` gave as kernels can use it. Raises ResourceError."""
+        buffer = self._inputs[index]
+        return row_major(buffer.name, array, buffer.dtype)
 
     def reject(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
         """Say which arguments are missing or too many."""
         names = [buffer.name for buffer in self._inputs]
         expected = ", ".join(f"{buffer.name}: {describe(buffer)}" for buffer in self._inputs)
-        unknown = [name for name in kwargs if name not in names]
-        twice = [name for name in names[: len(args)] if name in kwargs]
-        missing = [name for name in names[len(args) :] if name not in kwargs]
-        if unknown:
-            problem = f"The model has no input {_quoted(unknown)}"
-        elif len(args) > len(names):
-            problem = f"The model takes {format_count(len(names), 'input')}, not {len(args)}"
-        elif twice:
-            problem = f"Input {_quoted(twice)} is given twice, by position and by name"
-        else:
-            what, are = ("Inputs", "are") if len(missing) > 1 else ("Input", "is")
-            problem = f"{what} {_quoted(missing)} {are} missing"
-        raise InputError(problem, hint=f"Give the inputs ({expected})")
+        error = refusal(names, expected, len(args), kwargs)
+        assert error is not None, "the extension asks where arguments do not fit"
+        raise error
 
     def place_outputs(self, out: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """What ``out`` holds for each output or None, and that as arrays. Raises InputError."""
@@ -194,7 +189,3 @@ def _copy(value: Any) -> Any:
 
 def _position(buffer: Buffer) -> int:
     return buffer.index
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)

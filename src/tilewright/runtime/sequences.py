@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from tilewright.runtime.arguments import refusal
 from tilewright.runtime.given import as_torch
 from tilewright.runtime.program import Buffer
 from tilewright.runtime.ragged_batch import RaggedBatch, RaggedTensor
@@ -74,20 +75,11 @@ class Sequences:
 
         Raises InputError and DimensionError.
         """
-        if len(args) > len(self.inputs):
-            count = format_count(len(self.inputs), "input")
-            raise InputError(
-                f"The model takes {count}, not {len(args)}",
-                hint=f"Give the inputs {', '.join(self.inputs)}",
-            )
-        given = dict(zip(self.inputs, args, strict=False))
-        twice = [name for name in kwargs if name in given]
-        if twice:
-            raise InputError(
-                f"Input '{twice[0]}' is given twice, by position and by name.", hint="Give it once"
-            )
-        given |= kwargs
-        self._check_names(given)
+        expected = ", ".join(map(str, self.described))
+        error = refusal(self.inputs, expected, len(args), kwargs)
+        if error is not None:
+            raise error
+        given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
         first: tuple[str, _Batch] | None = None
         for buffer, tensor in zip(self.buffers, self.ragged.inputs, strict=True):
             name = buffer.name
@@ -96,7 +88,6 @@ class Sequences:
             batch = self._batch(buffer, given[name], tensor)
             given[name] = batch.values
             if first is None:
-                self._check_lengths(name, batch.ends)
                 first = name, batch
             elif not np.array_equal(first[1].ends, batch.ends):
                 raise _different(first, (name, batch))
@@ -111,19 +102,6 @@ class Sequences:
         return [_unpacked(value, tensor, batch) for value, tensor in pairs]
 
     # ------------------------------------------------------------ inputs
-
-    def _check_names(self, given: Mapping[str, Any]) -> None:
-        """Raise where an input is missing, or another one is given."""
-        unknown = [name for name in given if name not in self.inputs]
-        missing = [name for name in self.inputs if name not in given]
-        if unknown or missing:
-            inputs = ", ".join(map(str, self.described))
-            problem = (
-                f"The model has no input '{unknown[0]}'"
-                if unknown
-                else f"Input '{missing[0]}' is missing"
-            )
-            raise InputError(problem, hint=f"Give the inputs ({inputs})")
 
     def _batch(self, buffer: Buffer, value: Any, tensor: RaggedTensor) -> _Batch:
         name, axis = buffer.name, tensor.inner_axis
@@ -143,15 +121,22 @@ class Sequences:
                     hint="Give the values of all sequences in one array, one behind the other",
                 )
             ends = _offsets(name, value.offsets, values.shape[axis])
+            self._check_lengths(name, np.diff(ends))
             form = "ragged"
         elif isinstance(value, list | tuple):
             parts = [_as_array(buffer, part, expected) for part in cast("Sequence[Any]", value)]
             if form == "list" and any(_is_tensor(part) for part in cast("Sequence[Any]", value)):
                 form = "tensors"
-            values, ends = _joined(name, parts or [_nothing(buffer, tensor)], axis)
-            ends = ends if parts else ends[:1]
+            lengths = _lengths(name, parts, axis)
+            self._check_lengths(name, lengths)
+            ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+            values = _joined(name, parts or [_nothing(buffer, tensor)], axis)
         elif isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
-            return _equally_long(buffer, value, tensor, expected)
+            array = _whole_batch(buffer, value, expected)
+            count, length = array.shape[tensor.unit_axis], array.shape[tensor.axis]
+            self._check_lengths(name, np.full(min(count, 1), length, np.int64))
+            form = "tensor" if _is_tensor(value) else "array"
+            return _equally_long(array, tensor, form)
         else:
             raise InputError(
                 f"Input '{name}' is {article(type(value).__name__)}, but the model takes sequences "
@@ -171,21 +156,23 @@ class Sequences:
         sizes = [size for axis, size in enumerate(spec.shape) if axis != tensor.unit_axis]
         return f"{spec.dtype}[{', '.join(sizes)}]"
 
-    def _check_lengths(self, name: str, ends: Array) -> None:
-        """Raise where a length is not in its range."""
+    def _check_lengths(self, name: str, lengths: Array) -> None:
+        """Raise where a length is not in its range; asked before anything is copied."""
         ragged = self.ragged
-        for number, (first, last) in enumerate(pairwise(ends.tolist())):
-            length = last - first
-            above = ragged.high is not None and length > ragged.high
-            if length < ragged.low or above or length % ragged.multiple_of:
-                most = "" if ragged.high is None else f"..{ragged.high}"
-                factor = "" if ragged.multiple_of == 1 else f", multiples of {ragged.multiple_of}"
-                raise DimensionError(
-                    f"Sequence {number} has the length {length}, but {ragged.name} is in "
-                    f"{ragged.low}{most}{factor}",
-                    where=f"input '{name}'",
-                    hint="Give sequences of lengths in this range, or compile for a wider one",
-                )
+        wrong = (lengths < ragged.low) | (lengths % ragged.multiple_of != 0)
+        if ragged.high is not None:
+            wrong |= lengths > ragged.high
+        if not wrong.any():
+            return
+        number = int(wrong.argmax())
+        most = "" if ragged.high is None else f"..{ragged.high}"
+        factor = "" if ragged.multiple_of == 1 else f", multiples of {ragged.multiple_of}"
+        raise DimensionError(
+            f"Sequence {number} has the length {lengths[number]}, but {ragged.name} is in "
+            f"{ragged.low}{most}{factor}",
+            where=f"input '{name}'",
+            hint="Give sequences of lengths in this range, or compile for a wider one",
+        )
 
 
 _FORMS = (
@@ -206,8 +193,8 @@ def _nothing(buffer: Buffer, tensor: RaggedTensor) -> Array:
     return np.empty(kept, native_dtype(buffer.dtype))
 
 
-def _equally_long(buffer: Buffer, value: Any, tensor: RaggedTensor, expected: str) -> _Batch:
-    """A batch in one array, all of whose sequences have one length."""
+def _whole_batch(buffer: Buffer, value: Any, expected: str) -> Array:
+    """One array of sequences that are equally long, as it was given."""
     array, rank = _as_array(buffer, value, expected), len(buffer.shape)
     if array.ndim != rank:
         raise InputError(
@@ -215,19 +202,24 @@ def _equally_long(buffer: Buffer, value: Any, tensor: RaggedTensor, expected: st
             where=f"input '{buffer.name}'",
             hint=_FORMS,
         )
+    return array
+
+
+def _equally_long(array: Array, tensor: RaggedTensor, form: _Form) -> _Batch:
+    """A batch in one array, all of whose sequences have one length."""
     count, length = array.shape[tensor.unit_axis], array.shape[tensor.axis]
     inner = tensor.inner_axis
     array = np.moveaxis(array, tensor.unit_axis, inner)
     sizes = array.shape[:inner], (count * length,), array.shape[inner + 2 :]
     values = np.expand_dims(array.reshape(*sizes[0], *sizes[1], *sizes[2]), tensor.unit_axis)
     ends = np.arange(count + 1, dtype=np.int64) * length
-    return _Batch(values, ends, "tensor" if _is_tensor(value) else "array", length)
+    return _Batch(values, ends, form, length)
 
 
-def _joined(name: str, parts: list[Array], axis: int) -> tuple[Array, Array]:
-    """All sequences along one axis, and where they begin and the last one ends."""
-    first = parts[0]
+def _lengths(name: str, parts: list[Array], axis: int) -> Array:
+    """How long the sequences are, which have to be of one type."""
     for number, part in enumerate(parts):
+        first = parts[0]
         same = part.ndim == first.ndim and part.dtype == first.dtype
         if not same or part.ndim <= axis:
             raise InputError(
@@ -236,10 +228,13 @@ def _joined(name: str, parts: list[Array], axis: int) -> tuple[Array, Array]:
                 where=f"input '{name}'",
                 hint="Give sequences of one type that differ in their length alone",
             )
-    lengths = [part.shape[axis] for part in parts]
-    ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+    return np.array([part.shape[axis] for part in parts], np.int64)
+
+
+def _joined(name: str, parts: list[Array], axis: int) -> Array:
+    """All sequences along one axis."""
     try:
-        return np.concatenate(parts, axis), ends
+        return np.concatenate(parts, axis)
     except ValueError as error:
         raise InputError(
             f"The sequences differ in other sizes than their length: {error}",

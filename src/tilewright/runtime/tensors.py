@@ -59,7 +59,7 @@ _DLPACK_DTYPES = _dlpack_dtypes()
 
 
 def as_tensor(name: str, value: Any, dtype: str, rank: int, expected: str) -> Any:
-    """``value`` as a row-major, aligned numpy array of ``dtype`` and ``rank``.
+    """``value`` as a numpy array of ``dtype`` and ``rank``, in whatever order its elements lie.
 
     ``name`` and ``expected`` are for errors. Values of dtype "object" pass unchanged. Raises
     InputError.
@@ -79,9 +79,14 @@ def as_tensor(name: str, value: Any, dtype: str, rank: int, expected: str) -> An
             where=f"input '{name}'",
             hint=f"Give an array of {expected}",
         )
-    if dtype == "string":
-        return array
-    # Row-major, aligned and in native byte order; a copy only where it is not.
+    return array
+
+
+def row_major(name: str, array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """The array row-major, aligned and in native byte order; a copy where it is not.
+
+    Raises ResourceError.
+    """
     try:
         return np.require(array, native_dtype(dtype), ["C", "A"])
     except MemoryError as error:

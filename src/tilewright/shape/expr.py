@@ -21,7 +21,7 @@ from tilewright.shape.printing import atom_text, expression_text, once
 from tilewright.shape.table import BOOLEANS, STRUCTURAL_RULES, Operation
 from tilewright.support.errors import DimensionError
 
-_SYMBOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_SYMBOL_NAME = re.compile(r"[^\W\d][\w.]*")
 _set = object.__setattr__
 
 
@@ -424,7 +424,7 @@ def symbol(name: str) -> Expr:
     key = (Operation.SYMBOL, name, ())
     atom = _ATOMS.recent.get(key)
     if atom is None:
-        if not _SYMBOL_NAME.fullmatch(name):
+        if not (_SYMBOL_NAME.fullmatch(name) and name[0].isidentifier()):
             raise DimensionError(
                 f"{name!r} cannot name a dimension",
                 hint="use a letter or '_' first, then letters, digits, '_' and '.' only",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.shape.expr import Expr
 from tilewright.support.errors import DimensionError
 
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
+_PLACEHOLDER = re.compile(r"\{([^\W\d][\w.]*)\}")
 _VALUE = r'"[^"]*" = \{[^}]*\}'
 _VALUES = re.compile(rf", where {_VALUE}(?: and {_VALUE})*(?=\.?\Z)")
 

@@ -27,7 +27,7 @@ from tilewright.shape.functions import (
 from tilewright.support.errors import DimensionError
 
 _LONGEST = 200  # characters of a text that a message quotes
-_TOKEN = re.compile(r"\s*(\d+|\$\d+|[A-Za-z_][A-Za-z0-9_.]*|//|[<>=!]=|[-+*%<>(),])")
+_TOKEN = re.compile(r"\s*([0-9]+|\$[0-9]+|[^\W\d][\w.]*|//|[<>=!]=|[-+*%<>(),])")
 _PARENTHESIS = re.compile(r"[()]")
 
 # name -> (function, least and greatest number of operands)
@@ -177,17 +177,17 @@ class _Parser:
 
     def _primary(self) -> Expr:
         token = self._peek()
-        is_name = token[:1].isalpha() or token[:1] == "_"
-        if not (is_name or token[:1].isdigit() or token == "(" or token in self.names):
+        is_number = "0" <= token[:1] <= "9"
+        if not (is_number or token[:1].isidentifier() or token == "(" or token in self.names):
             raise self._error(f"at {self._rest()}")
         self._advance()
         if token == "(":
             result = self.comparison()
             self._expect(")")
             return result
-        if token[:1].isdigit():
+        if is_number:
             return constant(int(token))
-        if not is_name:
+        if token in self.names:
             return self.names[token]
         return self._call(token) if self._take("(") else symbol(token)
 

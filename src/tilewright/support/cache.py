@@ -142,12 +142,20 @@ def cached_files() -> tuple[Path, ...]:
     return tuple(path for kind in KINDS for path in sorted(folder.glob(kind)))
 
 
-def clear() -> int:
-    """Remove what is kept and the folder, if nothing else is in it; the number of files removed."""
-    files = cached_files()
-    for path in files:
-        path.unlink(missing_ok=True)
+def clear() -> tuple[int, dict[Path, str]]:
+    """Remove what is kept and the folder, if nothing else is in it.
+
+    The number of files removed, and why others remain.
+    """
+    removed, remaining = 0, dict[Path, str]()
+    for path in cached_files():
+        try:
+            path.unlink(missing_ok=True)
+            removed += 1
+        except OSError as error:
+            remaining[path] = error.strerror or type(error).__name__
     folder = cache_directory()
-    if files and not any(folder.iterdir()):
-        folder.rmdir()
-    return len(files)
+    if removed and not remaining:
+        with contextlib.suppress(OSError):  # another process may write there meanwhile
+            folder.rmdir()
+    return removed, remaining

@@ -8,6 +8,7 @@ first and at the name where the content says nothing. Start with :func:`require`
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import zipfile
 from dataclasses import dataclass
@@ -157,6 +158,18 @@ def _folder_of_artifacts(place: Path) -> FileKind:
     if not artifacts:
         return FOLDER
     return FileKind(FOLDER.name, FOLDER.phrase, f"Give the file in it: {place / artifacts[0]}")
+
+
+def place_beside(path: Path) -> Path:
+    """Where to write what takes the place of ``path`` by a renaming, as a whole.
+
+    Raises ValueError where that is a device or a pipe, which must not be replaced, and OSError
+    where nobody can tell.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError("a device or a pipe cannot be replaced by a file")
+    # No longer name, which a file system might not take, and with the ending that writers ask for.
+    return path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
 
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tilewright.ir.tile import LINE_BYTES
 from tilewright.target.description import Target
 from tilewright.target.loop_costs import HALVED, NARROW, WIDE, LoopCosts
 
-LINE_BYTES = 64  # of a cache, on every processor that code is generated for
 PAGE_BYTES = 4096  # the smallest page, beyond whose end hardware does not prefetch
 SHORT_ROW_BYTES = 2048  # of rows up to which generated code asks ahead for those that follow
 LEAST_VECTOR_BYTES = 16  # of vectors along an axis that is known to be short

@@ -78,7 +78,7 @@ class Budget:
         if planner != "optimal":
             raise InputError(
                 f"'measure' times the best of several plans, but plan={planner!r} makes one only",
-                hint='Use plan="optimal", which chooses among plans',
+                hint='Use plan="optimal" (--plan optimal), which chooses among plans',
             )
         if target is not None:
             raise InputError(

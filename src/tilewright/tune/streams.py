@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.backend.cpu.machine import Level, host_level
+from tilewright.ir.tile import LINE_BYTES
 from tilewright.target import Target
-from tilewright.target.core_model import LINE_BYTES, PAGE_BYTES
+from tilewright.target.core_model import PAGE_BYTES
 from tilewright.tune.blocks import BLOCKS, spread, typical
 from tilewright.tune.peak import mapped
 

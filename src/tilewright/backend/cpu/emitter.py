@@ -97,10 +97,6 @@ class Emitter:
             return value if is_bool else self.cast(value, DType.FLOAT32, dtype)
         if dtype is DType.BOOL and function in _NUMBERS_ONLY:
             raise _meaningless(function, dtype)
-        if function == "power" and not dtype.is_float:
-            wide = [self.cast(operand, dtype, DType.FLOAT64) for operand in operands]
-            value = self.apply(function, DType.FLOAT64, wide)
-            return self.cast(value, DType.FLOAT64, dtype)
         if len(operands) == 1:
             return self._unary(function, dtype, operands[0])
         return self._binary(function, dtype, operands[0], operands[1])

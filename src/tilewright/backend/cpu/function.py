@@ -15,9 +15,8 @@ from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.statements import FunctionFrame
-from tilewright.ir.tile import TileBuffer
+from tilewright.ir.tile import LINE_BYTES, TileBuffer
 from tilewright.shape import Expr, ceil_div, constant
-from tilewright.target.core_model import LINE_BYTES
 
 ALIGNMENT = LINE_BYTES  # of every scratch buffer
 COUNTED_AXES = 2  # of a grid, the last ones: they are one loop

@@ -114,6 +114,22 @@ def _remainder(i: Integers, x: ir.Value, y: ir.Value) -> ir.Value:
     return i.division.apply("remainder", x, y)
 
 
+def _power(i: Integers, x: ir.Value, y: ir.Value) -> ir.Value:
+    """By squares, one for each bit of the exponent; those of a known exponent are folded."""
+    build, one, zero = i.builder, i.constant(1), i.constant(0)
+    result, square = one, x
+    for bit in range(i.bits):
+        bits = build.and_(build.lshr(y, i.constant(bit)), one)
+        factor = build.select(build.icmp_unsigned("!=", bits, zero), square, one)
+        result, square = build.mul(result, factor), build.mul(square, square)
+    if not i.signed:
+        return result
+    # Of 1 / x^-y nothing is left but where x is 1 or -1, whose powers repeat themselves.
+    is_unit = build.icmp_unsigned("<=", build.add(x, one), i.constant(2))
+    is_lost = build.and_(i.compare("<", y, zero), build.not_(is_unit))
+    return build.select(is_lost, zero, result)
+
+
 def _maximum(i: Integers, x: ir.Value, y: ir.Value) -> ir.Value:
     return i.builder.or_(x, y) if i.is_bool else i.builder.select(i.compare(">", x, y), x, y)
 
@@ -201,6 +217,7 @@ BINARY: dict[str, Callable[[Integers, ir.Value, ir.Value], ir.Value]] = {
     "divide": _divide,
     "remainder": _remainder,
     "truncated_remainder": _truncated_remainder,
+    "power": _power,
     "maximum": _maximum,
     "minimum": _minimum,
     "logical_and": _logical_and,

@@ -22,7 +22,8 @@ from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
 from tilewright.backend.cpu.tile_ahead import UNROLL, Ahead, RowsAhead
 from tilewright.ir.dtype import DType
-from tilewright.target.core_model import LINE_BYTES, copies_of, tallest
+from tilewright.ir.tile import LINE_BYTES
+from tilewright.target.core_model import copies_of, tallest
 
 MOST_PASSED = 16  # vectors that a call passes in registers
 EVERY_STEP = (1 << 63) - 1  # the largest word: more than there are along any depth

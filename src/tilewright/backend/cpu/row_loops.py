@@ -27,7 +27,7 @@ from tilewright.backend.cpu.vectors import (
 )
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
-    CACHE_LINE,
+    LINE_BYTES,
     Accumulator,
     IndexValue,
     Let,
@@ -285,7 +285,7 @@ def _ask(frame: Scalars, row: RowLoop, position: ir.Value, vectors: int) -> None
     """Prefetch what lies beyond so many vectors."""
     for load in row.asked:
         size = load.buffer.dtype.bytes
-        for begin in range(0, vectors * row.lanes * size, CACHE_LINE):
+        for begin in range(0, vectors * row.lanes * size, LINE_BYTES):
             later = frame.builder.add(position, word((row.loop.ahead + begin) // size))
             place = {row.loop.variable: later}
             frame.emitter.prefetch(address_of(frame, load.buffer, load.offset, place))

@@ -16,7 +16,7 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.vectors import Scalars, VectorFrame, VectorPlace, address_of
 from tilewright.ir.tile import (
-    CACHE_LINE,
+    LINE_BYTES,
     NEVER,
     Finish,
     Let,
@@ -116,7 +116,7 @@ def _lines(frame: Scalars, loop: Loop, bounds: Bounds) -> None:
     position.add_incoming(first, before)
     frame.enter()
     for line in range(LINES_AT_A_TIME):
-        elements = CACHE_LINE // store.buffer.dtype.bytes
+        elements = LINE_BYTES // store.buffer.dtype.bytes
         _line(frame, loop, builder.add(position, word(line * elements)), store)
     frame.leave()
     following = builder.add(position, word(_step(store)), flags=("nsw",))
@@ -131,7 +131,7 @@ def _store(loop: Loop) -> Store:
 
 
 def _step(store: Store) -> int:
-    return LINES_AT_A_TIME * CACHE_LINE // store.buffer.dtype.bytes
+    return LINES_AT_A_TIME * LINE_BYTES // store.buffer.dtype.bytes
 
 
 def _whole_lines(frame: Scalars, loop: Loop, bounds: Bounds) -> Bounds:
@@ -144,7 +144,7 @@ def _whole_lines(frame: Scalars, loop: Loop, bounds: Bounds) -> Bounds:
     size = store.buffer.dtype.bytes
     address = address_of(frame, store.buffer, store.offset, {loop.variable: begin})
     number = builder.ptrtoint(address, I64)
-    missing = builder.and_(builder.sub(word(0), number), word(CACHE_LINE - 1))
+    missing = builder.and_(builder.sub(word(0), number), word(LINE_BYTES - 1))
     head = builder.udiv(missing, word(size))
     first = builder.add(begin, head)
     groups = builder.sdiv(builder.sub(end, first), word(_step(store)))
@@ -158,9 +158,9 @@ def _whole_lines(frame: Scalars, loop: Loop, bounds: Bounds) -> Bounds:
 def _line(frame: Scalars, loop: Loop, first: ir.Value, store: Store) -> None:
     """The iterations of one line, as many vectors as it has."""
     dtype = store.buffer.dtype
-    lanes = min(frame.level.vector_bytes, CACHE_LINE) // dtype.bytes
+    lanes = min(frame.level.vector_bytes, LINE_BYTES) // dtype.bytes
     vector = Emitter(frame.builder, frame.level, lanes)
-    for number in range(CACHE_LINE // (lanes * dtype.bytes)):
+    for number in range(LINE_BYTES // (lanes * dtype.bytes)):
         place = VectorPlace(loop.variable, frame.builder.add(first, word(number * lanes)))
         values = VectorFrame(frame, lanes, place, {})
         for statement in loop.body:

@@ -13,7 +13,7 @@ from llvmlite import ir
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import word
 from tilewright.ir.dtype import DType
-from tilewright.target.core_model import LINE_BYTES
+from tilewright.ir.tile import LINE_BYTES
 
 UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
 

@@ -20,9 +20,17 @@ from tilewright.support.arguments import as_integer, show, whole_number
 from tilewright.support.errors import DimensionError, InvalidModelError
 
 DEFAULT_HIGH = 1 << 16  # of dimensions without a range
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
-_WORDS = re.compile(r"[A-Za-z0-9_]+")
-_RESERVED = re.compile(r"_[A-Za-z0-9_.]*\Z")  # index variables and sizes have such names
+_NAME = re.compile(r"[^\W\d_]\w*\Z")
+_WORDS = re.compile(r"\w+")
+_RESERVED = re.compile(r"_[\w.]*\Z")  # index variables and sizes have such names
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text can be the name of a symbol: a letter of any script, then letters and digits.
+
+    As in Python, so that it can be the name of an argument as well.
+    """
+    return _NAME.match(text) is not None and text.isidentifier()
 
 
 @dataclass(frozen=True, init=False)
@@ -178,7 +186,7 @@ class DimensionTable:
         texts = [s for _, sizes in self._inputs for s in sizes if isinstance(s, str)]
         self._stated.update(texts, *map(_WORDS.findall, texts))
         for text in texts:
-            if _NAME.match(text):
+            if _is_name(text):
                 self._declare(text, text)
         for text in texts:
             if _RESERVED.match(text) and text not in self._by_text:
@@ -241,8 +249,8 @@ class DimensionTable:
         return expression
 
     def _free_name(self, text: str) -> str:
-        stem = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "dim"
-        if not _NAME.match(stem):
+        stem = re.sub(r"\W+", "_", text).strip("_") or "dim"
+        if not _is_name(stem):
             stem = f"dim_{stem}"
         name, number = stem, 1
         while name in self._names:

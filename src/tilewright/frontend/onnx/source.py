@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +174,7 @@ def _from_proto(proto: onnx.ModelProto, where: str, folder: Path | None) -> Load
     _check_opsets({o.domain: o.version for o in proto.opset_import}, where)
     if not proto.graph.output:
         raise InvalidModelError("the graph has no outputs", where=where, hint=_EXPORT)
+    _check_outputs([value.name for value in proto.graph.output], where)
     check_initializers(proto, where, folder)
     with third_party("the model cannot be read", where=where, hint=_EXPORT):
         proto = _normalised(proto, where, folder)
@@ -180,6 +182,17 @@ def _from_proto(proto: onnx.ModelProto, where: str, folder: Path | None) -> Load
         model = onnx_ir.from_proto(proto)
     attach(model, folder)
     return LoadedModel(model, proto.graph.name or "model")
+
+
+def _check_outputs(names: Sequence[str], where: str) -> None:
+    """Results are given by name, so that no two may have the same; ONNX allows it."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UnsupportedError(
+            f'two outputs of the graph are called "{twice[0]}"',
+            where=where,
+            hint="List the output once, or make the other one by an Identity with its own name",
+        )
 
 
 def _check_opsets(opsets: dict[str, int], where: str) -> None:

@@ -14,7 +14,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import (
-    CACHE_LINE,
+    LINE_BYTES,
     Apply,
     Convert,
     Load,
@@ -62,7 +62,7 @@ class AttentionFrame:
         self.lowering = lowering
         self.block = block
         self.dtype = attention.scores.dtype
-        self.line = CACHE_LINE // self.dtype.bytes
+        self.line = LINE_BYTES // self.dtype.bytes
         scope, memory = lowering.scope, lowering.memory
         first = contraction_access(attention.scores, scope, memory)
         second = contraction_access(attention.context, scope, memory)

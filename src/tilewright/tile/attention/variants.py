@@ -18,7 +18,7 @@ from tilewright.ir.graph import Node, ancestors
 from tilewright.ir.kernel import Kernel, kernel_of
 from tilewright.ir.primitives import Map
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
-from tilewright.ir.tile import CACHE_LINE
+from tilewright.ir.tile import LINE_BYTES
 from tilewright.policy import ALONE, FEW, BlockSizes, Extents, Kept, Problem, Space
 from tilewright.policy.candidates import attention_blocks
 from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_ROWS
@@ -102,14 +102,14 @@ class _Whole:
             _size(second.columns),
             rows,
             keys,
-            CACHE_LINE // self._dtype.bytes,
+            LINE_BYTES // self._dtype.bytes,
         )
 
     @cached_property
     def _last_key(self) -> Expr | None:
         """The last key that a row sees, by its number; None where it sees all of them."""
         lowering = Lowering(self.kernel, self.scope)
-        line = CACHE_LINE // self._dtype.bytes
+        line = LINE_BYTES // self._dtype.bytes
         frame = AttentionFrame(self.kernel, self.attention, lowering, AttentionBlock(line, line))
         visible = frame.visible()
         return None if visible is None else visible.last

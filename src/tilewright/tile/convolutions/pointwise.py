@@ -26,6 +26,7 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
+    LINE_BYTES,
     IndexValue,
     Load,
     Loop,
@@ -46,7 +47,7 @@ from tilewright.shape import (
     product,
     symbol,
 )
-from tilewright.target.core_model import LINE_BYTES, LISTED
+from tilewright.target.core_model import LISTED
 from tilewright.tile.convolutions.gathered import longest_run
 from tilewright.tile.convolutions.lines import BlockLines
 from tilewright.tile.moves.transposes import SIZES, STRIP

@@ -25,7 +25,7 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import Local, Store, TileBuffer, View
+from tilewright.ir.tile import LINE_BYTES, Local, Store, TileBuffer, View
 from tilewright.shape import (
     Expr,
     constant,
@@ -33,7 +33,7 @@ from tilewright.shape import (
     select,
     symbol,
 )
-from tilewright.target.core_model import LINE_BYTES, LINE_ELEMENTS
+from tilewright.target.core_model import LINE_ELEMENTS
 from tilewright.tile.convolutions.winograd_tiles import (
     DataTransform,
     ResultTransform,

@@ -28,7 +28,7 @@ from tilewright.ir.make import reshape, transpose
 from tilewright.ir.primitives import Constant, Map, Pad, Recurrence
 from tilewright.ir.recurrence import StepProduct
 from tilewright.ir.tile import (
-    CACHE_LINE,
+    LINE_BYTES,
     NEVER,
     Apply,
     IndexValue,
@@ -212,7 +212,7 @@ class _Steps:
 
     def _units_of_a_block(self) -> int:
         """Whole cache lines, of which the sums of all gates fill the widest register tile."""
-        line = CACHE_LINE // self.output.dtype.bytes
+        line = LINE_BYTES // self.output.dtype.bytes
         return line * max(1, self.tile.columns // (line * max(self.gates)))
 
     def _weights(self, weights: Node, gates: int) -> _Weights:
@@ -260,7 +260,7 @@ class _Steps:
 
     def _line(self) -> int:
         """How far apart the vectors of two rows are in scratch: whole cache lines."""
-        elements = CACHE_LINE // self.output.dtype.bytes
+        elements = LINE_BYTES // self.output.dtype.bytes
         return -(-self.hidden // elements) * elements
 
     def _rows_of_a_task(self, target: Target) -> Expr:

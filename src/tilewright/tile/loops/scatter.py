@@ -15,7 +15,7 @@ from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import ScatterElements, ScatterND
-from tilewright.ir.tile import CACHE_LINE, Apply, Load, Loop, TileProgram, Value
+from tilewright.ir.tile import LINE_BYTES, Apply, Load, Loop, TileProgram, Value
 from tilewright.ir.views import Index, linear
 from tilewright.shape import (
     Expr,
@@ -117,7 +117,7 @@ class _Scatter:
         Few columns are not shared out: threads would write to the same lines all the time.
         """
         size = self.output.dtype.bytes
-        longest, line = constant(LONGEST_RUN // size), CACHE_LINE // size
+        longest, line = constant(LONGEST_RUN // size), LINE_BYTES // size
         if isinstance(self.output.primitive, ScatterND):
             return longest
         share = ceil_div(ceil_div(width, SHARES), line) * line

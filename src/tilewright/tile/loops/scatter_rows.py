@@ -15,7 +15,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import ScatterND
 from tilewright.ir.tile import (
-    CACHE_LINE,
+    LINE_BYTES,
     IndexValue,
     LetIndex,
     Load,
@@ -113,7 +113,7 @@ class _Rows:
     def writing(self) -> TileProgram:
         """Some rows for every task, which begin with a cache line, or a part of a long one."""
         lowering, width = self.lowering, self.width
-        line = CACHE_LINE // self.output.dtype.bytes
+        line = LINE_BYTES // self.output.dtype.bytes
         together = ceil_div(CHUNK // maximum(width, 1), line) * line
         rows = select(less_equal(width, CHUNK), maximum(together, line), 1)
         lowering.open()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.tile import (
-    CACHE_LINE,
+    LINE_BYTES,
     Guarded,
     IndexValue,
     Let,
@@ -171,8 +171,8 @@ class _Block:
         }
         # Long runs as far apart as a power of two would share few sets of the first cache.
         most = self.parts[order.fast].most
-        widest = max((buffer.dtype.bytes for buffer, _ in order.turned), default=CACHE_LINE)
-        self.row = most + CACHE_LINE // widest * less(STRIP, most)
+        widest = max((buffer.dtype.bytes for buffer, _ in order.turned), default=LINE_BYTES)
+        self.row = most + LINE_BYTES // widest * less(STRIP, most)
         self.scratch: dict[Access, TileBuffer] = {}
         for buffer, offset in order.turned:
             elements = self.parts[order.slow].most * self.row

@@ -18,7 +18,7 @@ from tilewright.ir.epilogue import COLUMN
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import (
-    CACHE_LINE,
+    LINE_BYTES,
     NEVER,
     Loop,
     Statement,
@@ -70,9 +70,9 @@ def products_streamed(
     sizes = {store.buffer.dtype.bytes for store in stores}
     if any(store.buffer.scratch or slope(store.offset, COLUMN) != 1 for store in stores):
         return NEVER
-    if any(tile.columns * size % CACHE_LINE for size in sizes):
+    if any(tile.columns * size % LINE_BYTES for size in sizes):
         return NEVER
-    whole = [less_equal(columns * size % CACHE_LINE, 0) for size in sorted(sizes)]
+    whole = [less_equal(columns * size % LINE_BYTES, 0) for size in sorted(sizes)]
     return logical_and(_exceeds(kernel, tile.near), *whole)
 
 

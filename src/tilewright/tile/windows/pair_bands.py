@@ -1,10 +1,9 @@
-"""Convolutions of bytes in groups, channels first: words of two bytes by words of two weights.
+"""Convolutions of bytes in groups, channels first, by the words of ``paired_sums``.
 
-Sums of whole numbers are the same in integers, and an instruction multiplies two neighbouring
-bytes, widened to 16 bits, by two weights and adds both. A row in scratch has the word of every
-place at which two taps of an output begin: with a stride of 2 all bytes of the row in order, two at
-a time, which is what widening them gives; with one of 1 each byte and the one that the next tap
-reads. What the zero point takes off a sum is where sums begin, and borders are that byte.
+A row in scratch has the word of every place at which two taps of an output begin: with a stride of
+2 all bytes of the row in order, two at a time, which is what widening them gives; with one of 1
+each byte and the one that the next tap reads. What the zero point takes off a sum is where sums
+begin, and borders are that byte.
 Start with :func:`pair_bands`.
 """
 
