@@ -46,6 +46,8 @@ LEAST_COLUMNS = LEAST_VECTOR_BYTES // 2
 SHORT_BYTES = PAGE_BYTES // WIDE_LANES
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
+# What elements are moved as, by how many bytes they have.
+KINDS = {1: DType.UINT8, 2: DType.INT16, 4: DType.FLOAT32, 8: DType.FLOAT64}
 Place = Callable[[int, ir.Value], ir.Value]  # where a row of a square has a column
 
 
@@ -60,8 +62,7 @@ def transpose_function(
     """
     name = f"transpose_{dtype.bytes}" + ("_along_target" if along_target else "")
     name += "_words" if words else ""
-    kinds = {1: DType.UINT8, 2: DType.INT16, 4: DType.FLOAT32, 8: DType.FLOAT64}
-    kind = kinds[dtype.bytes]
+    kind = KINDS[dtype.bytes]
     writer = _WordWriter if words else _Writer
     shared = SharedFunction(
         name,
