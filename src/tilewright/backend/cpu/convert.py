@@ -8,6 +8,7 @@ ends of the range, and a NaN becomes zero. Read :func:`cast`. Imports ``math_ari
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from llvmlite import ir
@@ -53,23 +54,40 @@ class Converter:
 
     def limited(self, value: ir.Value, target: DType) -> ir.Value:
         """A float32 in the range of ``target``, of fewer bytes, or a NaN, which becomes 0."""
-        return self._lower_bytes(value, target, ("cvtt", "truncated"))
+        made = self._as_int32(value, ("cvtt", "truncated"))
+        return self.builder.trunc(made, register_type(target, self.lanes))
 
     def rounded(self, value: ir.Value, target: DType) -> ir.Value:
         """The same of the nearest whole number, ties to even."""
-        return self._lower_bytes(value, target, ("cvt", "rounded"))
+        made = self._as_int32(value, ("cvt", "rounded"))
+        if not self._narrows_by_saturation(target):
+            return self.builder.trunc(made, register_type(target, self.lanes))
+        for relation, limit in zip("<>", integer_limits(target), strict=True):
+            end = splat_constant(made.type, limit)
+            made = self.builder.select(self.builder.icmp_signed(relation, made, end), end, made)
+        return self.builder.trunc(made, register_type(target, self.lanes))
 
-    def _lower_bytes(
-        self, value: ir.Value, target: DType, instruction: tuple[str, str]
-    ) -> ir.Value:
-        kind = register_type(target, self.lanes)
+    def saturates(self, target: DType, limits: Sequence[tuple[str, float]]) -> bool:
+        """Whether :meth:`rounded` limits numbers from below by itself."""
+        is_whole_range = sorted(limits) == [("maximum", 0), ("minimum", 255)]
+        return is_whole_range and self._narrows_by_saturation(target)
+
+    def _narrows_by_saturation(self, target: DType) -> bool:
+        """Whether the instructions that narrow whole numbers saturate, which saves limits.
+
+        Registers of 32 bytes have no others. Of what is not in int32, the least whole number, all
+        becomes 0: a NaN is to, and what is too large has to be limited before.
+        """
+        return self.level.isa == "avx2" and target is DType.UINT8
+
+    def _as_int32(self, value: ir.Value, instruction: tuple[str, str]) -> ir.Value:
         if self.level.isa == "neon":
-            return self.builder.trunc(self._whole(value, instruction[1]), kind)
+            return self._whole(value, instruction[1])
         # The instruction gives -2**31 for a NaN, whose lower half is 0: no comparison is needed.
         bits = self.builder.bitcast(value, self.single.int_type)
         name = f"{instruction[1]}_float32"
         body = partial(_as_int32, instruction[0])
-        return self.builder.trunc(vector_functions.call(self.single, name, body, bits), kind)
+        return vector_functions.call(self.single, name, body, bits)
 
     def _whole(self, value: ir.Value, how: str) -> ir.Value:
         """The same in int32 where no instruction says what becomes of a NaN."""

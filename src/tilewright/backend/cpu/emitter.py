@@ -152,7 +152,11 @@ class Emitter:
             found = _before_rounding(operand)
             if found is not None:
                 made = evaluate(found[0])
-                for function, limit in found[1]:
+                limits = found[1]
+                if self._converter.saturates(meaning.dtype, limits):
+                    # A NaN is the least whole number, which is limited to 0.
+                    limits = [limit for limit in limits if limit[0] == "minimum"]
+                for function, limit in limits:
                     made = self.apply(
                         function, DType.FLOAT32, [self.constant(limit, DType.FLOAT32), made]
                     )
