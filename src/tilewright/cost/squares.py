@@ -95,7 +95,7 @@ def _thin(
     more; that hides behind its load and its store as long as these are few.
     """
     size = block.target.dtype.bytes
-    most = most_thin(core.target.vector_bytes, size)
+    most = most_thin(core.target.vector_bytes)
     least = round(1000 * (core.costs.load + core.costs.store))
     pick = round(1000 * core.costs.instruction)
     tall, wide = usual

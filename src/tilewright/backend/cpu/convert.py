@@ -54,12 +54,14 @@ class Converter:
 
     def limited(self, value: ir.Value, target: DType) -> ir.Value:
         """A float32 in the range of ``target``, of fewer bytes, or a NaN, which becomes 0."""
-        made = self._as_int32(value, ("cvtt", "truncated"))
-        return self.builder.trunc(made, register_type(target, self.lanes))
+        return self._narrowed(self._as_int32(value, ("cvtt", "truncated")), target)
 
     def rounded(self, value: ir.Value, target: DType) -> ir.Value:
         """The same of the nearest whole number, ties to even."""
-        made = self._as_int32(value, ("cvt", "rounded"))
+        return self._narrowed(self._as_int32(value, ("cvt", "rounded")), target)
+
+    def _narrowed(self, made: ir.Value, target: DType) -> ir.Value:
+        """An int32 of few bits; of those that are too large or too small where that is as fast."""
         if not self._narrows_by_saturation(target):
             return self.builder.trunc(made, register_type(target, self.lanes))
         for relation, limit in zip("<>", integer_limits(target), strict=True):
@@ -68,7 +70,7 @@ class Converter:
         return self.builder.trunc(made, register_type(target, self.lanes))
 
     def saturates(self, target: DType, limits: Sequence[tuple[str, float]]) -> bool:
-        """Whether :meth:`rounded` limits numbers from below by itself."""
+        """Whether :meth:`rounded` and :meth:`limited` limit numbers from below by themselves."""
         is_whole_range = sorted(limits) == [("maximum", 0), ("minimum", 255)]
         return is_whole_range and self._narrows_by_saturation(target)
 

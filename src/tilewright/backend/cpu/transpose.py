@@ -98,7 +98,7 @@ class _Writer:
     def write(self) -> None:
         """Where a whole square fits, squares alone: the last ones overlap those before them."""
         done = self.builder.append_basic_block("done")
-        for count in range(2, most_thin(self.level.vector_bytes, self.dtype.bytes) + 1):
+        for count in range(2, most_thin(self.level.vector_bytes) + 1):
             self._of_thin(count, done)
         most = self.level.lanes(self.dtype.bytes)
         sizes = dict.fromkeys(min(size, most) for size in squares_of(self.level.registers))
