@@ -94,7 +94,6 @@ def _thin(
     It is picked out of as many vectors as there are of them, each of which takes an instruction
     more; that hides behind its load and its store as long as these are few.
     """
-    size = block.target.dtype.bytes
     most = most_thin(core.target.vector_bytes)
     least = round(1000 * (core.costs.load + core.costs.store))
     pick = round(1000 * core.costs.instruction)

@@ -23,6 +23,8 @@ from tilewright.backend.cpu.math_arithmetic import (
 )
 from tilewright.ir.dtype import DType
 
+LEAST_WHOLE = 2.0**30  # float32 whose absolute value is no more fit int32, with roundings
+
 
 def register_type(dtype: DType, lanes: int) -> ir.Type:
     """The LLVM type of a register value of a native element type."""
@@ -52,35 +54,45 @@ class Converter:
         self.double = Arithmetic(builder, level, lanes, 64)
         self.short = lanes_of(ir.IntType(16), lanes)
 
-    def limited(self, value: ir.Value, target: DType) -> ir.Value:
-        """A float32 in the range of ``target``, of fewer bytes, or a NaN, which becomes 0."""
-        return self._narrowed(self._as_int32(value, ("cvtt", "truncated")), target)
+    def limited(self, value: ir.Value, target: DType, saturating: bool = False) -> ir.Value:
+        """A float32 in the range of ``target``, of fewer bytes, or a NaN, which becomes 0.
 
-    def rounded(self, value: ir.Value, target: DType) -> ir.Value:
-        """The same of the nearest whole number, ties to even."""
-        return self._narrowed(self._as_int32(value, ("cvt", "rounded")), target)
-
-    def _narrowed(self, made: ir.Value, target: DType) -> ir.Value:
-        """An int32 of few bits; of those that are too large or too small where that is as fast."""
-        if not self._narrows_by_saturation(target):
-            return self.builder.trunc(made, register_type(target, self.lanes))
-        for relation, limit in zip("<>", integer_limits(target), strict=True):
-            end = splat_constant(made.type, limit)
-            made = self.builder.select(self.builder.icmp_signed(relation, made, end), end, made)
-        return self.builder.trunc(made, register_type(target, self.lanes))
-
-    def saturates(self, target: DType, limits: Sequence[tuple[str, float]]) -> bool:
-        """Whether :meth:`rounded` and :meth:`limited` limit numbers from below by themselves."""
-        is_whole_range = sorted(limits) == [("maximum", 0), ("minimum", 255)]
-        return is_whole_range and self._narrows_by_saturation(target)
-
-    def _narrows_by_saturation(self, target: DType) -> bool:
-        """Whether the instructions that narrow whole numbers saturate, which saves limits.
-
-        Registers of 32 bytes have no others. Of what is not in int32, the least whole number, all
-        becomes 0: a NaN is to, and what is too large has to be limited before.
+        With ``saturating`` it may be out of the range, as :meth:`needed` says.
         """
-        return self.level.isa == "avx2" and target is DType.UINT8
+        return self._narrowed(self._as_int32(value, ("cvtt", "truncated")), target, saturating)
+
+    def rounded(self, value: ir.Value, target: DType, saturating: bool = False) -> ir.Value:
+        """The same of the nearest whole number, ties to even."""
+        return self._narrowed(self._as_int32(value, ("cvt", "rounded")), target, saturating)
+
+    def needed(
+        self, limits: Sequence[tuple[str, float]], target: DType, most: float
+    ) -> Sequence[tuple[str, float]]:
+        """Those ``limits`` of a float32 that it takes before conversion to ``target``.
+
+        Instructions that narrow whole numbers to bytes saturate, so that numbers that fit int32, as
+        those of an absolute value of ``most`` at most, take none. Of what does not, the least whole
+        number, bytes without a sign get the 0 that a NaN is to become; registers for masks come
+        with instructions that take a step for it, which saves nothing.
+        """
+        ends = zip(("maximum", "minimum"), integer_limits(target), strict=True)
+        if target.bytes > 1 or self.level.isa not in ("avx2", "avx512"):
+            return limits
+        if sorted(limits) != sorted(ends):
+            return limits
+        if most < LEAST_WHOLE:
+            return []
+        if target.is_signed or self.level.has_masks:
+            return limits
+        return [limit for limit in limits if limit[0] == "minimum"]
+
+    def _narrowed(self, made: ir.Value, target: DType, saturating: bool) -> ir.Value:
+        """An int32 in the range of ``target``, or limited to it, in as many bytes."""
+        if saturating:
+            for relation, limit in zip("<>", integer_limits(target), strict=True):
+                end = splat_constant(made.type, limit)
+                made = self.builder.select(self.builder.icmp_signed(relation, made, end), end, made)
+        return self.builder.trunc(made, register_type(target, self.lanes))
 
     def _as_int32(self, value: ir.Value, instruction: tuple[str, str]) -> ir.Value:
         if self.level.isa == "neon":

@@ -29,6 +29,7 @@ from tilewright.backend.cpu.vector_functions import call
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import COMBINE, MULTIPLY_ADD, SCALAR_FUNCTIONS
 from tilewright.ir.tile import Apply, Convert, Literal, Value
+from tilewright.ir.tile_magnitudes import magnitude
 from tilewright.support.errors import UnsupportedError
 
 _NUMBERS_ONLY = (
@@ -153,15 +154,13 @@ class Emitter:
             if found is None:
                 found, is_rounded = _before_limits(operand), False
             made, limits = evaluate(found[0]), found[1]
-            if self._converter.saturates(meaning.dtype, limits):
-                # A NaN is the least whole number, which is limited to 0.
-                limits = [limit for limit in limits if limit[0] == "minimum"]
-            for function, limit in limits:
+            kept = self._converter.needed(limits, meaning.dtype, magnitude(found[0]))
+            for function, limit in kept:
                 made = self.apply(
                     function, DType.FLOAT32, [self.constant(limit, DType.FLOAT32), made]
                 )
             convert = self._converter.rounded if is_rounded else self._converter.limited
-            return convert(made, meaning.dtype)
+            return convert(made, meaning.dtype, len(kept) < len(limits))
         return self.cast(evaluate(operand), operand.dtype, meaning.dtype)
 
     def splat(self, scalar_value: ir.Value) -> ir.Value:
