@@ -98,8 +98,11 @@ class _Writer:
     def write(self) -> None:
         """Where a whole square fits, squares alone: the last ones overlap those before them."""
         done = self.builder.append_basic_block("done")
-        for count in range(2, most_thin(self.level.vector_bytes) + 1):
-            self._of_thin(count, done)
+        thin = most_thin(self.level.vector_bytes)
+        least = self._minimum(self.rows, self.columns)
+        with self.builder.if_then(self.builder.icmp_signed("<=", least, word(thin))):
+            for count in range(2, thin + 1):
+                self._of_thin(count, done)
         most = self.level.lanes(self.dtype.bytes)
         sizes = dict.fromkeys(min(size, most) for size in squares_of(self.level.registers))
         if self.dtype.bytes > NARROW_BYTES:
