@@ -25,9 +25,9 @@ from tilewright.target.core_model import PIECE_BYTES, most_thin, thin_lanes
 # Elements of one byte are turned by pieces wherever they lie (``backend/cpu/transpose.py``); of two
 # bytes only where that pays, which is not modelled.
 ALWAYS_PIECES_BYTES = 1
-WIDEST = 8  # bytes of the largest element, and of the longest run that is turned as one
+MOST_TURNED_BYTES = 8  # bytes of the largest element, and of the longest run that is turned as one
 # Of an element of another run to one of a vector that is loaded and stored.
-SINGLE = 2
+BY_ELEMENT = 2
 
 
 def squares_cycles(
@@ -42,8 +42,8 @@ def squares_cycles(
     if block.run is constant(1):
         return _squares(core, block, usual, mean, size)
     each = core.costs.load + core.costs.store
-    made = product([*mean, block.run]) * round(1000 * SINGLE * each)
-    for wide in (size << doubled for doubled in range((WIDEST // size).bit_length())):
+    made = product([*mean, block.run]) * round(1000 * BY_ELEMENT * each)
+    for wide in (size << doubled for doubled in range((MOST_TURNED_BYTES // size).bit_length())):
         squares = _squares(core, block, usual, mean, wide)
         made = select(equal(block.run, wide // size), squares, made)
     return made
