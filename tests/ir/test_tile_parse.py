@@ -150,6 +150,7 @@ STATEMENTS: dict[str, tuple[Statement, ...]] = {
     "a distance": (LetDistance("_far", X, AT, DType.INT8, BLOCK),),
     "a check": (Check(Apply("is_nan", (SHARED,), BOOL), 0),),
     "a transposition": (TransposeBlock(X, ZERO, N, BLOCK, ONE, N, minimum(N, 4), N),),
+    "a transposition of runs": (TransposeBlock(X, ZERO, N, BLOCK, ONE, N, N, N, run=N),),
     "a product": (product(), product(narrow=DType.BFLOAT16)),
     "a product with a table of rows": (
         product(right=ListedView(BLOCK, ZERO, ONE, ZERO, 16, shifts=TABLE)),

@@ -401,7 +401,8 @@ class _Walk:
         read = self._access(block.source, block.source_offset, False)
         written = self._access(block.target, block.target_offset, True)
         down, beside = TURNED
-        along, across = {beside: columns, down: rows}, {down: rows, beside: columns}
+        along = {beside: columns * block.run, down: rows}
+        across = {down: rows * block.run, beside: columns}
         sides = ((read, along), (written, across))
         accesses = [replace(a, extents=extents, apart=1) for a, extents in sides]
         return Touched(accesses, [], ZERO, cycles + round(1000 * self.costs.turn_call))

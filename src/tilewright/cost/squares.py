@@ -12,10 +12,12 @@ from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
+    equal,
     less_equal,
     logical_and,
     maximum,
     minimum,
+    product,
     select,
 )
 from tilewright.target.core_model import PIECE_BYTES, most_thin, thin_lanes
@@ -23,6 +25,9 @@ from tilewright.target.core_model import PIECE_BYTES, most_thin, thin_lanes
 # Elements of one byte are turned by pieces wherever they lie (``backend/cpu/transpose.py``); of two
 # bytes only where that pays, which is not modelled.
 ALWAYS_PIECES_BYTES = 1
+MOST_TURNED_BYTES = 8  # bytes of the largest element, and of the longest run that is turned as one
+# Of an element of another run to one of a vector that is loaded and stored.
+BY_ELEMENT = 2
 
 
 def squares_cycles(
@@ -31,22 +36,37 @@ def squares_cycles(
     """Thousandths of cycles to turn a block by the largest squares of which one fits.
 
     One fits the ``usual`` rows and columns; those of the last turn of a loop, which may be fewer,
-    take their share of the ``mean``.
+    take their share of the ``mean``. Runs that are as long as no element are copied by the element.
     """
-    lanes = core.lanes(block.target.dtype.bytes)
+    size = block.target.dtype.bytes
+    if block.run is constant(1):
+        return _squares(core, block, usual, mean, size)
+    each = core.costs.load + core.costs.store
+    made = product([*mean, block.run]) * round(1000 * BY_ELEMENT * each)
+    for wide in (size << doubled for doubled in range((MOST_TURNED_BYTES // size).bit_length())):
+        squares = _squares(core, block, usual, mean, wide)
+        made = select(equal(block.run, wide // size), squares, made)
+    return made
+
+
+def _squares(
+    core: Core, block: TransposeBlock, usual: tuple[Expr, Expr], mean: tuple[Expr, Expr], size: int
+) -> Expr:
+    """The same of elements of ``size`` bytes, or of runs of so many."""
+    lanes = core.lanes(size)
     tall, wide = usual
     least, made = minimum(tall, wide), constant(0)
-    for size, each in reversed(core.costs.turns):
-        if size <= lanes:
-            squares = ceil_div(tall, size) * ceil_div(wide, size)
-            own = squares * round(1000 * size * each)
-            made = own if size == 1 else select(less_equal(size, least), own, made)
-    size = block.target.dtype.bytes
+    for side, each in reversed(core.costs.turns):
+        if side <= lanes:
+            squares = ceil_div(tall, side) * ceil_div(wide, side)
+            own = squares * round(1000 * side * each)
+            made = own if side == 1 else select(less_equal(side, least), own, made)
     if size <= ALWAYS_PIECES_BYTES:
         squares = ceil_div(tall, lanes) * ceil_div(wide, lanes)
         own = squares * round(1000 * lanes * _by_pieces(core, size))
         made = select(less_equal(2 * lanes, least), own, made)
-    made = _thin(core, block, usual, made, lanes)
+    if block.run is constant(1):
+        made = _thin(core, block, usual, made, lanes)
     for one, whole in zip(usual, mean, strict=True):
         if one is not whole:
             made = short(made) * whole // maximum(one, 1)
@@ -74,8 +94,7 @@ def _thin(
     It is picked out of as many vectors as there are of them, each of which takes an instruction
     more; that hides behind its load and its store as long as these are few.
     """
-    size = block.target.dtype.bytes
-    most = most_thin(core.target.vector_bytes, size)
+    most = most_thin(core.target.vector_bytes)
     least = round(1000 * (core.costs.load + core.costs.store))
     pick = round(1000 * core.costs.instruction)
     tall, wide = usual

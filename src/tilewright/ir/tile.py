@@ -15,7 +15,7 @@ from enum import Enum
 from tilewright.ir.dtype import DType
 from tilewright.shape import Expr, ceil_div, constant, symbol
 
-NEVER = constant(0)
+NEVER, SINGLE = constant(0), constant(1)
 
 # ---------------------------------------------------------------- values
 
@@ -213,7 +213,8 @@ class TransposeBlock:
     elements may be narrower than the target's: they are taken to be as wide, and so is what offsets
     and rows count. Bytes that go to scratch memory 4 apart become words: there are 4 ``rows`` at
     most, and what is missing of a word becomes 0. It is written through registers, which no loop
-    of stores is.
+    of stores is. With a ``run``, so many elements move as one: c and r count runs, rows are whole
+    runs apart.
     """
 
     source: TileBuffer
@@ -224,6 +225,7 @@ class TransposeBlock:
     target_row: Expr
     rows: Expr
     columns: Expr
+    run: Expr = SINGLE
 
     @property
     def makes_words(self) -> bool:

@@ -280,9 +280,12 @@ class _Block:
         inner = self.inner()
         row = inner.axis("row of the block", constant(0), block.rows)
         column = inner.axis("column of the block", constant(0), block.columns)
-        read = block.source_offset + row * block.source_row + column
+        place = constant(0)
+        if block.run is not constant(1):
+            place = inner.axis("place in the run", constant(0), block.run)
+        read = block.source_offset + row * block.source_row + column * block.run + place
         inner.access(block.source, read, writes=False, width=block.target.dtype.bytes)
-        written = block.target_offset + column * block.target_row + row
+        written = block.target_offset + column * block.target_row + row * block.run + place
         inner.access(block.target, written, writes=True)
 
     def _stage(self, stage: Stage) -> None:

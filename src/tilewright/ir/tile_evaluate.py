@@ -136,18 +136,26 @@ class _Task:
         point.names[statement.name] = found if found.ndim else int(found)
 
     def _transpose(self, block: TransposeBlock, point: Point) -> None:
+        for place in range(point.index(block.run)):
+            self._transpose_part(block, point, place)
+
+    def _transpose_part(self, block: TransposeBlock, point: Point, place: int) -> None:
+        """The elements at one place of every run."""
+        run = point.index(block.run)
         rows = np.arange(max(point.index(block.rows), 0))[:, None]
         columns = np.arange(max(point.index(block.columns), 0))
-        source = rows * point.index(block.source_row) + columns
+        source = point.index(block.source_offset) + place
+        source = source + rows * point.index(block.source_row) + columns * run
         element = block.target.dtype
-        places = (point.index(block.source_offset) + source) * element.bytes
-        moved = self.memory.words(block.source, places, element.bytes, element)[..., 0]
+        moved = self.memory.words(block.source, source * element.bytes, element.bytes, element)
+        moved = moved[..., 0]
         if block.makes_words:
             missing = point.index(block.target_row) - len(rows)
             moved = np.pad(moved, [(0, missing), (0, 0)])
             rows = np.arange(len(moved))[:, None]
-        target = columns * point.index(block.target_row) + rows
-        self.memory.write(block.target, point.index(block.target_offset) + target, moved)
+        target = point.index(block.target_offset) + place
+        target = target + columns * point.index(block.target_row) + rows * run
+        self.memory.write(block.target, target, moved)
 
     # ------------------------------------------------------------ stages and products
 

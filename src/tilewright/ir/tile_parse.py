@@ -217,8 +217,11 @@ class _Reader:
         rows = cursor.expression()
         cursor.expect("x")
         columns = cursor.expression()
+        run = cursor.expression() if cursor.take("of") else constant(1)
         self._end(cursor)
-        return TransposeBlock(source, source_offset, source_row, buffer, offset, row, rows, columns)
+        return TransposeBlock(
+            source, source_offset, source_row, buffer, offset, row, rows, columns, run
+        )
 
     def _index(self, cursor: Cursor) -> LetIndex:
         name = cursor.name()

@@ -257,7 +257,8 @@ class _Printer:
             case TransposeBlock() as t:
                 target = f"{self._place(t.target, t.target_offset)}, row {e(t.target_row)}"
                 source = f"{self._place(t.source, t.source_offset)}, row {e(t.source_row)}"
-                return [f"{target} = transposed {source}: {e(t.rows)} x {e(t.columns)}"]
+                runs = "" if t.run is constant(1) else f" of {e(t.run)}"
+                return [f"{target} = transposed {source}: {e(t.rows)} x {e(t.columns)}{runs}"]
             case LetDistance() as d:
                 origin = f"{self._place(d.buffer, d.offset)} of {d.dtype.value}"
                 return [f"distance {d.name} = bytes from {origin} to {d.target.name}"]

@@ -37,7 +37,7 @@ from tilewright.ir.tile import (
 from tilewright.shape import Expr
 
 _OF_TRANSPOSE = (
-    "source_offset", "source_row", "target_offset", "target_row", "rows", "columns",
+    "source_offset", "source_row", "target_offset", "target_row", "rows", "columns", "run",
 )  # fmt: skip
 
 

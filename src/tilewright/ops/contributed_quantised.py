@@ -83,13 +83,19 @@ def _begin(context: RuleContext) -> Builder:
 
 @contributed("QLinearAdd")
 def _add(context: RuleContext) -> Sequence[Node]:
+    """What zero points contribute is a number, as in ONNX Runtime, not taken off each element."""
     b = _begin(context)
     result = _form(b, 6)
-    parts = [
-        b.multiply(_centred(b, context.operand(i), form), b.divide(form.scale, result.scale))
-        for i, form in ((0, _form(b, 1)), (3, _form(b, 4)))
-    ]
-    return [_rounded_last(b, b.add(*parts), result, context.operand(0).dtype)]
+    forms = [_form(b, 1), _form(b, 4)]
+    factors = [b.divide(form.scale, result.scale) for form in forms]
+    taken = [b.multiply(f, form.zero) for f, form in zip(factors, forms, strict=True)]
+    fixed = b.subtract(result.zero, b.add(*taken))
+    left, right = (
+        b.multiply(cast(context.operand(i), DType.FLOAT32), f)
+        for i, f in zip((0, 3), factors, strict=True)
+    )
+    whole = b.map("round_even", b.add(left, b.add(right, fixed)))
+    return [saturate(b, whole, context.operand(0).dtype)]
 
 
 @contributed("QLinearMul")

@@ -315,14 +315,15 @@ def ends_in_half(columns: int, lanes: int, vector_bytes: int) -> bool:
     return vector_bytes >= WIDE_VECTOR_BYTES and 0 < columns % lanes <= lanes // 2
 
 
-def most_thin(vector_bytes: int, size: int) -> int:
-    """Rows or columns of elements of ``size`` bytes up to which a block is turned without squares.
+def most_thin(vector_bytes: int) -> int:
+    """Rows or columns up to which a block is turned without squares.
 
     Each is picked out of as many vectors as there are of them, fewer than a square of eight has.
-    Registers of 32 bytes come with instructions that put elements of four bytes or more anywhere.
+    Registers of 32 bytes come with instructions that put elements of four bytes or more anywhere,
+    and shorter ones in two or three: five to seven columns of those, of which a vector is 32 to 64,
+    take half as long as element by element at most.
     """
-    puts_anywhere = vector_bytes >= MASKED_VECTOR_BYTES and size >= 4
-    return 7 if puts_anywhere else 4
+    return 7 if vector_bytes >= MASKED_VECTOR_BYTES else 4
 
 
 def thin_lanes(count: int, lanes: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ ends of the range, and a NaN becomes zero. Read :func:`cast`. Imports ``math_ari
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from llvmlite import ir
@@ -21,6 +22,8 @@ from tilewright.backend.cpu.math_arithmetic import (
     splat_constant,
 )
 from tilewright.ir.dtype import DType
+
+LEAST_WHOLE = 2.0**30  # float32 whose absolute value is no more fit int32, with roundings
 
 
 def register_type(dtype: DType, lanes: int) -> ir.Type:
@@ -51,25 +54,54 @@ class Converter:
         self.double = Arithmetic(builder, level, lanes, 64)
         self.short = lanes_of(ir.IntType(16), lanes)
 
-    def limited(self, value: ir.Value, target: DType) -> ir.Value:
-        """A float32 in the range of ``target``, of fewer bytes, or a NaN, which becomes 0."""
-        return self._lower_bytes(value, target, ("cvtt", "truncated"))
+    def limited(self, value: ir.Value, target: DType, saturating: bool = False) -> ir.Value:
+        """A float32 in the range of ``target``, of fewer bytes, or a NaN, which becomes 0.
 
-    def rounded(self, value: ir.Value, target: DType) -> ir.Value:
+        With ``saturating`` it may be out of the range, as :meth:`needed` says.
+        """
+        return self._narrowed(self._as_int32(value, ("cvtt", "truncated")), target, saturating)
+
+    def rounded(self, value: ir.Value, target: DType, saturating: bool = False) -> ir.Value:
         """The same of the nearest whole number, ties to even."""
-        return self._lower_bytes(value, target, ("cvt", "rounded"))
+        return self._narrowed(self._as_int32(value, ("cvt", "rounded")), target, saturating)
 
-    def _lower_bytes(
-        self, value: ir.Value, target: DType, instruction: tuple[str, str]
-    ) -> ir.Value:
-        kind = register_type(target, self.lanes)
+    def needed(
+        self, limits: Sequence[tuple[str, float]], target: DType, most: float
+    ) -> Sequence[tuple[str, float]]:
+        """Those ``limits`` of a float32 that it takes before conversion to ``target``.
+
+        Instructions that narrow whole numbers to bytes saturate, so that numbers that fit int32, as
+        those of an absolute value of ``most`` at most, take none. Of what does not, the least whole
+        number, bytes without a sign get the 0 that a NaN is to become; registers for masks come
+        with instructions that take a step for it, which saves nothing.
+        """
+        ends = zip(("maximum", "minimum"), integer_limits(target), strict=True)
+        if target.bytes > 1 or self.level.isa not in ("avx2", "avx512"):
+            return limits
+        if sorted(limits) != sorted(ends):
+            return limits
+        if most < LEAST_WHOLE:
+            return []
+        if target.is_signed or self.level.has_masks:
+            return limits
+        return [limit for limit in limits if limit[0] == "minimum"]
+
+    def _narrowed(self, made: ir.Value, target: DType, saturating: bool) -> ir.Value:
+        """An int32 in the range of ``target``, or limited to it, in as many bytes."""
+        if saturating:
+            for relation, limit in zip("<>", integer_limits(target), strict=True):
+                end = splat_constant(made.type, limit)
+                made = self.builder.select(self.builder.icmp_signed(relation, made, end), end, made)
+        return self.builder.trunc(made, register_type(target, self.lanes))
+
+    def _as_int32(self, value: ir.Value, instruction: tuple[str, str]) -> ir.Value:
         if self.level.isa == "neon":
-            return self.builder.trunc(self._whole(value, instruction[1]), kind)
+            return self._whole(value, instruction[1])
         # The instruction gives -2**31 for a NaN, whose lower half is 0: no comparison is needed.
         bits = self.builder.bitcast(value, self.single.int_type)
         name = f"{instruction[1]}_float32"
         body = partial(_as_int32, instruction[0])
-        return self.builder.trunc(vector_functions.call(self.single, name, body, bits), kind)
+        return vector_functions.call(self.single, name, body, bits)
 
     def _whole(self, value: ir.Value, how: str) -> ir.Value:
         """The same in int32 where no instruction says what becomes of a NaN."""

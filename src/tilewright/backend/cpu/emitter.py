@@ -29,6 +29,7 @@ from tilewright.backend.cpu.vector_functions import call
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import COMBINE, MULTIPLY_ADD, SCALAR_FUNCTIONS
 from tilewright.ir.tile import Apply, Convert, Literal, Value
+from tilewright.ir.tile_magnitudes import magnitude
 from tilewright.support.errors import UnsupportedError
 
 _NUMBERS_ONLY = (
@@ -145,15 +146,17 @@ class Emitter:
         """A conversion of what ``evaluate`` gives for its operand, or for a part of that."""
         operand = meaning.operand
         if meaning.dtype.bytes < 4 and operand.dtype is DType.FLOAT32 and _is_limited(meaning):
-            found = _before_rounding(operand)
-            if found is not None:
-                made = evaluate(found[0])
-                for function, limit in found[1]:
-                    made = self.apply(
-                        function, DType.FLOAT32, [self.constant(limit, DType.FLOAT32), made]
-                    )
-                return self._converter.rounded(made, meaning.dtype)
-            return self._converter.limited(evaluate(operand), meaning.dtype)
+            found, is_rounded = _before_rounding(operand), True
+            if found is None:
+                found, is_rounded = _before_limits(operand), False
+            made, limits = evaluate(found[0]), found[1]
+            kept = self._converter.needed(limits, meaning.dtype, magnitude(found[0]))
+            for function, limit in kept:
+                made = self.apply(
+                    function, DType.FLOAT32, [self.constant(limit, DType.FLOAT32), made]
+                )
+            convert = self._converter.rounded if is_rounded else self._converter.limited
+            return convert(made, meaning.dtype, len(kept) < len(limits))
         return self.cast(evaluate(operand), operand.dtype, meaning.dtype)
 
     def splat(self, scalar_value: ir.Value) -> ir.Value:
@@ -377,18 +380,24 @@ def _before_rounding(value: Value) -> tuple[Value, list[tuple[str, float]]] | No
     return None if found is None else (found[0], [*found[1], (value.function, limit.value)])
 
 
+def _before_limits(value: Value) -> tuple[Value, list[tuple[str, float]]]:
+    """What is limited by numbers, and these, the first one first."""
+    limits: list[tuple[str, float]] = []
+    while isinstance(value, Apply) and value.function in ("maximum", "minimum"):
+        limit = next((x for x in value.operands if isinstance(x, Literal)), None)
+        if limit is None:
+            break
+        limits.insert(0, (value.function, float(limit.value)))
+        value = next(x for x in value.operands if x is not limit)
+    return value, limits
+
+
 def _is_limited(conversion: Convert) -> bool:
     """Whether a float becomes an integer after it was limited to the range of its type."""
     if not conversion.dtype.is_integer:
         return False
     low, high = integer_limits(conversion.dtype)
-    limits: dict[str, float] = {}
-    value = conversion.operand
-    while isinstance(value, Apply) and value.function in ("maximum", "minimum"):
-        limit = next((x for x in value.operands if isinstance(x, Literal)), None)
-        if limit is None or value.function in limits:
-            break
-        limits[value.function] = float(limit.value)
-        value = next(x for x in value.operands if x is not limit)
+    found = _before_limits(conversion.operand)[1]
+    limits = dict(found)
     least, most = limits.get("maximum", low - 1), limits.get("minimum", high + 1)
-    return low <= least <= most <= high
+    return len(found) == len(limits) and low <= least <= most <= high

@@ -29,7 +29,7 @@ from tilewright.backend.cpu.register_tile import most_vectors
 from tilewright.backend.cpu.row_loops import RowLoop, row_loop, write_row_loop
 from tilewright.backend.cpu.running import running_step, write_running
 from tilewright.backend.cpu.streams import streamed_loop
-from tilewright.backend.cpu.transpose import transpose_function
+from tilewright.backend.cpu.transposed_runs import write_transposed
 from tilewright.ir.scalar import ADDING
 from tilewright.ir.tile import (
     IDENTITY,
@@ -225,10 +225,7 @@ class FunctionFrame:
             address = self.emitter.gep(self.pointers[buffer.name], dtype, self.index(offset))
             arguments += [address, self.index(row)]
         arguments += [self.index(block.rows), self.index(block.columns)]
-        function = transpose_function(
-            self.builder.module, self.level, dtype, block.source.scratch, block.makes_words
-        )
-        self.builder.call(function, arguments)
+        write_transposed(self.builder, self.level, block, arguments, self.index(block.run))
 
     def _distance(self, statement: LetDistance) -> None:
         target = self.builder.ptrtoint(self.pointers[statement.target.name], I64)

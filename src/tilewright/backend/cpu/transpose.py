@@ -46,6 +46,8 @@ LEAST_COLUMNS = LEAST_VECTOR_BYTES // 2
 SHORT_BYTES = PAGE_BYTES // WIDE_LANES
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
+# What elements are moved as, by how many bytes they have.
+KINDS = {1: DType.UINT8, 2: DType.INT16, 4: DType.FLOAT32, 8: DType.FLOAT64}
 Place = Callable[[int, ir.Value], ir.Value]  # where a row of a square has a column
 
 
@@ -60,8 +62,7 @@ def transpose_function(
     """
     name = f"transpose_{dtype.bytes}" + ("_along_target" if along_target else "")
     name += "_words" if words else ""
-    kinds = {1: DType.UINT8, 2: DType.INT16, 4: DType.FLOAT32, 8: DType.FLOAT64}
-    kind = kinds[dtype.bytes]
+    kind = KINDS[dtype.bytes]
     writer = _WordWriter if words else _Writer
     shared = SharedFunction(
         name,
@@ -97,8 +98,11 @@ class _Writer:
     def write(self) -> None:
         """Where a whole square fits, squares alone: the last ones overlap those before them."""
         done = self.builder.append_basic_block("done")
-        for count in range(2, most_thin(self.level.vector_bytes, self.dtype.bytes) + 1):
-            self._of_thin(count, done)
+        thin = most_thin(self.level.vector_bytes)
+        least = self._minimum(self.rows, self.columns)
+        with self.builder.if_then(self.builder.icmp_signed("<=", least, word(thin))):
+            for count in range(2, thin + 1):
+                self._of_thin(count, done)
         most = self.level.lanes(self.dtype.bytes)
         sizes = dict.fromkeys(min(size, most) for size in squares_of(self.level.registers))
         if self.dtype.bytes > NARROW_BYTES:

@@ -18,7 +18,7 @@ from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, total
 from tilewright.tile.loops.interchange import interchanged, reduces_across
 from tilewright.tile.loops.pixels import as_pixels
 from tilewright.tile.loops.turned import in_blocks, turned_orders
-from tilewright.tile.moves.transposes import as_transpose
+from tilewright.tile.moves.transposes import as_transpose, as_transposed_runs
 from tilewright.tile.nests import collapse, finish, target_buffers, task_columns
 from tilewright.tile.values.lowering import Lowering
 
@@ -47,7 +47,7 @@ def lower_loops(kernel: Kernel, lowering: Lowering) -> TileProgram:
 
 
 def lower_other_order(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
-    """Blocks computed along the other axis, where sizes decide between them; or None."""
+    """Blocks along the other axis, where sizes decide between them, or of runs; or None."""
     targets = target_buffers(kernel)
     variables = store_elements(kernel, lowering, targets)
     bodies = [lowering.close() for _ in variables][::-1]
@@ -56,6 +56,9 @@ def lower_other_order(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
     variables, body = collapse(lowering, variables, bodies[-1])
     if as_transpose(lowering, variables, body) is not None:
         return None  # which has no order
+    runs = as_transposed_runs(lowering, variables, body)
+    if runs is not None:
+        return finish(lowering, kernel, runs[0], [runs[1]], targets)
     return _turned(kernel, lowering, variables, body, targets, 1)
 
 
