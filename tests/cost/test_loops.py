@@ -372,22 +372,6 @@ def test_a_size_may_have_any_name() -> None:
     assert named[0].alone.value < whole(text, sizes | {"columns": 64}, elements).alone.value
 
 
-def test_short_runs_share_what_is_fetched_ahead_only_where_they_are_near() -> None:
-    """A line of each pixel of many channels is a run of its own, whatever else is as short."""
-    text = (
-        "buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i1 < rows\n"
-        "  for _i2 in 0 .. 16\n    o0[_i1*16 + _i2] = b0[_i1*{} + _i2]\n"
-    )
-    rows = 1 << 15  # of a line each, which the last cache holds
-    near, apart, far = (
-        whole(text.format(row), {"rows": rows}, {"b0": row * rows, "o0": 16 * rows}).alone.value
-        for row in (32, 1024, 4096)
-    )
-    begun = MACHINE.picoseconds(MACHINE.core.loops.near_piece) * rows
-    assert apart - near > begun // 2
-    assert far == apart
-
-
 def test_a_distance_that_no_run_has_does_no_harm() -> None:
     """A variant that is not meant for rows so long has a price there, too."""
     text = (

@@ -27,7 +27,7 @@ from tilewright.target.core_model import LINE_ELEMENTS, PAGE_BYTES
 ZERO, ONE = constant(0), constant(1)
 # Of a block that is turned: several rows are read beside each other. No size has such a name.
 TURNED = ("turned rows", "turned columns")
-AHEAD = 512  # bytes that are fetched together; runs that begin within them are one (assumed)
+LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)
 JOINED_PIECE = PAGE_BYTES // 2  # hardware follows neighbouring runs within a page together
 # Rows of a square that is turned, of which all wait at once for where they begin (assumed: squares
 # have 4 to 16; not measured by itself).
@@ -89,18 +89,16 @@ class Access:
         if self._is_joined(run):
             return moved // maximum(run * self.buffer.dtype.bytes, JOINED_PIECE)
         found: list[tuple[Expr, Expr]] = []  # where a run ends at a gap, and how many there are
-        size = self.buffer.dtype.bytes
         for text, count in others:
+            made = moved // maximum(run * self.buffer.dtype.bytes, LEAST_PIECE)
             distance = self.distances.get(text)
             if text in TURNED:
-                found.append((ONE, moved // maximum(run * size, AHEAD) // TURNED_TOGETHER))
+                found.append((ONE, made // TURNED_TOGETHER))
                 break
             if distance is None:
                 break
             if text != str(run):
                 is_apart = less_equal(run + LINE_ELEMENTS, distance)
-                together = maximum(AHEAD // maximum(distance * size, 1), 1)
-                made = moved // maximum(run * together * size, 1)
                 found.append((logical_and(less_equal(2, count), is_apart), made))
             run = run * count
         number = ZERO
