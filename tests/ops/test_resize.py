@@ -54,7 +54,7 @@ def test_a_scale_that_is_none_is_refused(wrong: float) -> None:
         _fissioned(_image(), True, {}, scales=_scales(1, 1, wrong, 1))
     graph = _fissioned(_image(), False, {}, scales=_scales(1, 1, 2, 1))
     with pytest.raises(DimensionError, match="scale must be a number above 0"):
-        run(graph, [_image(), _scales(1, 1, wrong, 1)])
+        run(graph, [_image(), None, _scales(1, 1, wrong, 1)])
 
 
 @pytest.mark.parametrize("known", [True, False])
