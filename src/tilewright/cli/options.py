@@ -123,7 +123,7 @@ PlanOption = Annotated[
 def _bytes(option: typer.CallbackParam, value: str | None) -> str | None:
     """The value of an option that is a number of bytes. Raises UsageError."""
     with as_usage():
-        byte_limit(f"{option.opts[0]}", value)
+        byte_limit(option.opts[0], value)
     return value
 
 

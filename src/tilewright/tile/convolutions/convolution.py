@@ -147,7 +147,7 @@ def _turned_first(kernel: Kernel, tile: RegisterTile, choice: Choice) -> tuple[V
     """The same with its data transposed by a step before, where it has the channels first.
 
     Lines that are copied instead are copied for every block of channels of the result, and for all
-    taps, those over padding too.
+    taps, those over padding too. Which of both is taken is decided by price in the call.
     """
     node, scope, machine = kernel.seed, choice.scope, choice.machine
     data = node.inputs[0]
