@@ -32,7 +32,8 @@ from tilewright.cost.operands import (
     streaming_time,
     waiting_time,
 )
-from tilewright.ir.epilogue import is_light
+from tilewright.cost.vector_work import Core, loop_work
+from tilewright.ir.epilogue import COLUMN, is_light
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import LINE_BYTES, Loop, RunTable, Statement, Store, View
 from tilewright.shape import (
@@ -294,12 +295,22 @@ def _left_panel(nest: ProductNest) -> bool:
 def _store_cycles(nest: ProductNest, machine: Machine) -> float:
     """Cycles of one element of all results; neighbouring columns may lie apart."""
     costs = machine.core.tile
-    cycles = 0.0
+    cycles = _finish_cycles(nest, machine)
     for store in nest.finish.stores:
         step = column_step(store.offset)
         near = step is None or (step.is_constant and step.value <= 1)
         cycles += costs.result / _lanes(nest, machine) if near else costs.scattered_result
     return cycles
+
+
+def _finish_cycles(nest: ProductNest, machine: Machine) -> float:
+    """Cycles of what is made of one sum, where that is more than a tile does in its registers."""
+    stores = nest.finish.stores
+    if is_light(stores):
+        return 0.0
+    core = Core(machine.target, machine.core.loops)
+    lanes, work = loop_work(core, Loop(COLUMN, constant(0), nest.n, stores))
+    return work.arithmetic / lanes if work.is_vector else work.single(core.costs)
 
 
 def _is_unpacking(nest: ProductNest) -> bool:

@@ -42,6 +42,7 @@ class KernelKind(Enum):
     SCATTER = "scatter"  # a copy of the data, then updates in order
     ATTENTION = "attention"  # two products around a softmax, block of keys by block of keys
     ROW_PRODUCT = "row product"  # a product and reductions over its rows, block of rows by block
+    WINDOW_PRODUCT = "window product"  # a product and windows over its pixels, band by band
     SCAN = "scan"  # running reduction along an axis
     RECURRENCE = "recurrence"  # states that follow from those before them, step after step
     OPAQUE = "opaque"  # the reference
@@ -77,6 +78,8 @@ class Kernel:
             return KernelKind.ATTENTION
         if len(self.seeds) > 1 and isinstance(self.seed.primitive, Contract):
             return KernelKind.ROW_PRODUCT
+        if len(self.seeds) > 1 and isinstance(self.seed.primitive, Convolve):
+            return KernelKind.WINDOW_PRODUCT
         kind = kind_of_seed(self.seed)
         return KernelKind.ROWS if kind is KernelKind.WINDOW and self._is_stitched else kind
 

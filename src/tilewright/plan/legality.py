@@ -31,6 +31,7 @@ from tilewright.ir.primitives import (
 )
 from tilewright.ir.row_product import row_product_of
 from tilewright.ir.views import is_view
+from tilewright.ir.window_product import window_product_of
 from tilewright.plan.inline import cost, divides_integers, is_light, is_simple
 from tilewright.plan.seeds import has_columns, has_tiles, kind_to_seed
 from tilewright.shape import Expr, Scope, constant
@@ -58,6 +59,8 @@ class Legality:
     def _found(self, kernel: Kernel) -> str | None:
         if kernel.kind is KernelKind.ROW_PRODUCT:
             return _closed(kernel) or self._row_product(kernel)
+        if kernel.kind is KernelKind.WINDOW_PRODUCT:
+            return _closed(kernel) or self._window_product(kernel)
         rules: tuple[Callable[[Kernel], str | None], ...] = (
             _closed, self._operands, _outputs, _elements, self._stored
         )  # fmt: skip
@@ -69,6 +72,13 @@ class Legality:
         parts = row_product_of(kernel)
         if parts is None:
             return "has reductions that do not go along the rows of its product"
+        return self.reason(parts.first) or self.reason(parts.last)
+
+    def _window_product(self, kernel: Kernel) -> str | None:
+        """Both parts can be lowered by themselves, so that they may be steps of one kernel."""
+        parts = window_product_of(kernel)
+        if parts is None:
+            return "has windows that do not go over the pixels of its product alone"
         return self.reason(parts.first) or self.reason(parts.last)
 
     def _operands(self, kernel: Kernel) -> str | None:

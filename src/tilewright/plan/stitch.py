@@ -2,7 +2,8 @@
 
 A product, the softmax of its rows and a product with the result become one kernel if they are an
 attention (``ir/attention.py``), a product and what is made of its rows if the rows are all of its
-columns (``ir/row_product.py``). Start with :func:`stitched`.
+columns (``ir/row_product.py``), a pointwise convolution and windows over its pixels if nothing
+else reads these (``ir/window_product.py``). Start with :func:`stitched`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from tilewright.ir.attention import attention_of
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan, RowSpace, kernel_of
 from tilewright.ir.row_product import row_product_of
+from tilewright.ir.window_product import is_channel_window, is_pixel_product
 from tilewright.plan.inline import cost
 from tilewright.plan.legality import Legality
 
@@ -19,7 +21,8 @@ POSITIONS_LIMIT = 16  # operations on positions that an attention repeats for ev
 
 def stitched(graph: Graph, plan: Plan) -> Plan:
     """The plan in which kernels that can be one are; in the place of the last of them."""
-    return _with_row_products(graph, _with_attentions(graph, plan))
+    plan = _with_row_products(graph, _with_attentions(graph, plan))
+    return _with_window_products(graph, plan)
 
 
 # ---------------------------------------------------------------- attention
@@ -147,3 +150,31 @@ def _has_columns(graph: Graph, whole: Kernel) -> bool:
     sizes = [space.shape[axis] for axis in space.axes]
     lows = (graph.scope.bounds(size).low for size in sizes)
     return all(low is not None and low > 0 for low in lows)
+
+
+# ---------------------------------------------------------------- windows over products
+
+
+def _with_window_products(graph: Graph, plan: Plan) -> Plan:
+    """The plan in which a pointwise convolution is one kernel with the windows over its pixels."""
+    order = {node: number for number, node in enumerate(graph.nodes())}
+    legality, readers, roots = Legality(graph.scope), _readers(plan), set(graph.roots)
+    alone = {
+        kernel.outputs[0]: kernel
+        for kernel in plan.kernels
+        if kernel.kind is KernelKind.CONTRACTION and len(kernel.outputs) == 1
+        and is_pixel_product(kernel.seed) and kernel.outputs[0] not in roots
+        and len(readers.get(kernel.outputs[0], ())) == 1
+    }  # fmt: skip
+    replaced: dict[Kernel, Kernel | None] = {}
+    for last in plan.kernels:
+        if last.kind is not KernelKind.WINDOW or not is_channel_window(last.seed):
+            continue
+        for first in [alone[read] for read in last.reads if read in alone]:
+            memory = {*first.reads, *last.reads} - {*first.outputs}
+            seeds = (first.seed, last.seed)
+            whole = kernel_of(seeds, last.outputs, memory, order.__getitem__, first.label)
+            if legality.reason(whole) is None:
+                replaced |= {first: None, last: whole}
+                break
+    return Plan(tuple(k for old in plan.kernels if (k := replaced.get(old, old)) is not None))

@@ -28,12 +28,13 @@ from tilewright.tile.passes.lookahead import with_lookahead
 from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.passes.streams import with_streams
 from tilewright.tile.passes.tables import with_tables
-from tilewright.tile.prices import priced
+from tilewright.tile.prices import priced, with_costs
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.products.variants import best_somewhere, contraction_variants
 from tilewright.tile.rows.columns import lower_columns
 from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.stitched.variants import row_product_variants
+from tilewright.tile.stitched.window_variants import window_product_variants
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Accuracy, LoweredStep, Once, Variant, made_anew
 from tilewright.tile.windows.many_groups import channel_tiles, is_surely_best
@@ -91,6 +92,15 @@ def _generated(
     if kernel.kind is KernelKind.ROW_PRODUCT:
         return LoweredKernel(
             kernel, row_product_variants(kernel, scope, tile, machine, policy, narrower, once)
+        )
+    if kernel.kind is KernelKind.WINDOW_PRODUCT:
+
+        def alone(part: Kernel) -> tuple[Variant, ...]:
+            made = _generated(part, scope, tile, accuracy, machine, policy, narrower, once)
+            return with_costs(made.variants, machine)
+
+        return LoweredKernel(
+            kernel, window_product_variants(kernel, scope, tile, machine, alone, once)
         )
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.seed.primitive, Convolve):

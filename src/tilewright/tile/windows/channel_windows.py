@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as combinations
+from math import prod
 
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
@@ -122,19 +123,15 @@ def _turned(weights: Node) -> Node:
 
 def lower_channel_windows(kernel: Kernel, lowering: Lowering) -> TileProgram:
     """The program of a windowed kernel with channels last, and its epilogue."""
-    row = _Row(kernel, lowering)
-    geometry = row.geometry
-    taps = product([constant(k) for k in geometry.kernel])
-    if len(geometry.kernel) <= 2 and taps.value <= UNROLLED_TAPS:
-        row.in_registers()
-    else:
-        row.in_scratch()
+    row = ChannelRow(kernel, lowering)
+    row.write()
     body = lowering.opened_statements()
     program = finish(lowering, kernel, row.grid, body, row.targets)
+    taps = prod(row.geometry.kernel)
     return replace(program, work=product(kernel.seed.shape) * (taps + 8) // WORK_SHIFT + 1)
 
 
-class _Row:
+class ChannelRow:
     """The body of one task: a row of outputs for a block of channels.
 
     ``index`` is the task's output index; its row and channel places are filled in as they are
@@ -156,12 +153,19 @@ class _Row:
         self.grid: list[tuple[str, Expr]] = []
         self.finished: dict[Index, Value] = {}
         lowering.cached[self.seed] = self.finished.get
-        self._open_grid()
+        self._open_tasks()
         begin, end = self.geometry.interior(self.last, self.width)
         self.begin, self.passes = begin, (end - begin) // self.pixels
         self.done = self.passes * self.pixels
 
-    def _open_grid(self) -> None:
+    def write(self) -> None:
+        """All statements of the row."""
+        if len(self.geometry.kernel) <= 2 and prod(self.geometry.kernel) <= UNROLLED_TAPS:
+            self.in_registers()
+        else:
+            self.in_scratch()
+
+    def _open_tasks(self) -> None:
         """One task per block of channels and index of every axis but the row's."""
         channels = self.geometry.operand.shape[-1]
         blocks = maximum(ceil_div(channels, CHANNEL_BLOCK), 1)

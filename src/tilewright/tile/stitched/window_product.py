@@ -1,0 +1,208 @@
+"""A pointwise convolution whose tasks go over bands of an image, and windows over these.
+
+A task makes what the windows of a few rows of results reach, for a block of channels, in scratch
+that stays in cache, and goes over its windows there. What neighbouring bands share is made in both.
+Bands reach equally many rows of the image, so that they are a batch of equal products: those at its
+ends begin where that many rows lie inside.
+
+    stage parallel _m, parallel _n          all pixels that a band reaches are one block
+      stage reduction _k
+        product … finished by the epilogue  what windows read, into scratch
+      store
+        for each row of results: windows    results of the block of channels
+
+Start with :func:`lower_window_product`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.ir.primitives import Convolve, Window
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import NEVER, Load, Loop, Statement, Store, TileBuffer, Value, View
+from tilewright.ir.views import Index, declare_index, linear
+from tilewright.ir.window_product import WindowProduct
+from tilewright.shape import (
+    Expr,
+    Scope,
+    ceil_div,
+    constant,
+    less,
+    maximum,
+    minimum,
+    product,
+    select,
+    symbol,
+)
+from tilewright.target.core_model import spread_elements
+from tilewright.tile.products.contraction import MANY_TASKS, assemble, column_block, packed_operand
+from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
+from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source
+from tilewright.tile.windows.channel_windows import ChannelRow
+
+IMAGE, BAND, BEGIN, FIRST, LAST = (symbol(name) for name in ("_b0", "_b1", "_m0", "_n0", "_n1"))
+
+
+@dataclass(frozen=True)
+class Bands:
+    """How an image is cut: ``count`` bands of ``outputs`` rows of results, which reach ``rows``.
+
+    ``height`` are the rows of the image, of which the band with a number begins at ``top``.
+    """
+
+    count: Expr
+    outputs: Expr
+    rows: Expr
+    height: Expr
+    stride: int
+    low: Expr
+
+    def top(self, number: Expr) -> Expr:
+        """The first row of the image that is made for a band."""
+        wanted = number * self.outputs * self.stride - self.low
+        return maximum(0, minimum(wanted, self.height - self.rows))
+
+
+def lower_window_product(
+    parts: WindowProduct, scope: Scope, tile: RegisterTile, panels: int
+) -> LoweredStep:
+    """The step of both parts, in blocks of as many ``panels`` of channels as a tile is wide."""
+    lowering = Lowering(parts.first, scope)
+    seed = parts.first.seed
+    data, weights = seed.inputs
+    size = tile.for_product(seed)
+    blocking = Blocking(columns=panels * size.columns)
+    bands = _bands(parts, size, blocking.columns or 0)
+    batch = (("_b0", seed.shape[0]), ("_b1", bands.count))
+    spatial = (bands.rows, *seed.shape[2:-1])
+    rows = tuple((f"_p{axis}", size) for axis, size in enumerate(spatial))
+    columns, depth = (("_c0", seed.shape[-1]),), weights.shape[1]
+    frame = Frame(parts.first, lowering, size, batch, rows, columns, depth, blocking)
+    image, band = declare(lowering, batch)
+    row, *pixel = declare(lowering, rows)
+    (channel,) = declare(lowering, columns)
+    top = bands.top(band)
+    sources: list[Source] = []
+    begin = linear((image, top), data.shape[:2]) * product(data.shape[2:])
+    left = View(lowering.stored(data), begin, depth, constant(1))
+    packed = PackedConstant(weights, (0, *range(2, weights.rank), 1), 0, weights.rank - 1, size.columns)
+    right = packed_operand(frame, packed, frame.n, sources)
+    step = assemble(
+        frame, (image, top + row, *pixel, channel), left, right, sources, block_rows=frame.m
+    )
+    return _with_windows(parts, scope, lowering, step, bands)
+
+
+def _bands(parts: WindowProduct, tile: RegisterTile, columns: int) -> Bands:
+    """As few bands as have room in cache with their data, for tasks enough for all threads."""
+    seed, windowed = parts.first.seed, parts.last.seed
+    primitive = windowed.primitive
+    assert isinstance(primitive, Convolve | Window)
+    taps = primitive.kernel if isinstance(primitive, Window) else windowed.inputs[1].shape[2:]
+    reach = (constant(0) + taps[0] - 1) * primitive.dilations[0] + 1
+    stride, height, outputs = primitive.strides[0], seed.shape[1], windowed.shape[1]
+    depth, size = seed.inputs[1].shape[1], seed.dtype.bytes
+    each = product(seed.shape[2:-1]) * ((columns + depth) * size)
+    fitting = (tile.room - columns * depth * size) // maximum(each, 1)
+    most = maximum((fitting - reach) // stride + 1, 1)
+    others = maximum(seed.shape[0] * ceil_div(seed.shape[-1], columns), 1)
+    count, threads = maximum(ceil_div(outputs, most), 1), symbol(THREADS)
+    tasks = count * others
+    shared = ceil_div(ceil_div(tasks, threads) * threads, others)
+    count = select(less(tasks, MANY_TASKS * threads), shared, count)
+    own = maximum(ceil_div(outputs, count), 1)
+    rows = minimum(height, (own - 1) * stride + reach)
+    return Bands(ceil_div(outputs, own), own, rows, height, stride, primitive.low[0])
+
+
+def _with_windows(
+    parts: WindowProduct, scope: Scope, lowering: Lowering, step: LoweredStep, bands: Bands
+) -> LoweredStep:
+    """The step of the product, whose results stay in scratch, followed by windows over these."""
+    nest = ProductNest.of(step.program)
+    given = len(lowering.buffers)
+    following = lowering.continued(parts.last, scope)
+    wide = nest.columns.block + spread_elements(nest.dtype.bytes)
+    shown = following.scratch_buffer(parts.shown.dtype, nest.m * wide)
+    (store,) = nest.finish.stores
+    row = _BandRow(parts, following, bands, (shown, wide), nest.columns.block)
+    statements = row.statements()
+    place = (symbol("_m") - BEGIN) * wide + (symbol("_n") - FIRST)
+    finish = replace(nest.finish, stores=(Store(shown, place, store.value),), streamed=NEVER)
+    steps = replace(nest.steps, body=(replace(nest.product, target=finish),))
+    program = nest.with_blocks(replace(nest.blocks, body=(steps,), store=statements))
+    packed = program.buffers[given:-1]
+    results = tuple(row.targets[output] for output in parts.last.outputs)
+    program = replace(
+        program,
+        buffers=(*following.buffers.values(), *packed, *results),
+        results=len(results),
+        scratch=(*program.scratch, *following.scratch),
+        checks=tuple(following.checks),
+    )
+    reads = (*following.buffers, *step.reads[given:])
+    return LoweredStep(program, reads, parts.last.outputs)
+
+
+class _BandRow(ChannelRow):
+    """Rows of results of one band and one block of channels, of what is in ``shown``.
+
+    A pixel of it lies ``wide`` elements behind the one before. A block has up to ``most`` channels.
+    """
+
+    def __init__(
+        self, parts: WindowProduct, lowering: Lowering, bands: Bands,
+        shown: tuple[TileBuffer, Expr], most: Expr,
+    ) -> None:  # fmt: skip
+        self.parts = parts
+        self.bands = bands
+        self.shown, self.wide = shown
+        self.most = most
+        lowering.cached[parts.shown] = self._element
+        super().__init__(parts.last, lowering)
+
+    def _open_tasks(self) -> None:
+        """Loops over the rows of results of the band, and over planes of them."""
+        lowering, bands, shape = self.lowering, self.bands, self.seed.shape
+        for name, size in ((IMAGE, shape[0]), (BAND, bands.count)):
+            declare_index(lowering.scope, str(name), size)
+        for end in (FIRST, LAST):
+            lowering.scope.declare(str(end), 0)
+        self.channel, self.count, self.block = FIRST, LAST - FIRST, self.most
+        self.index[0] = IMAGE
+        lowering.open()
+        self.first = lowering.variable(shape[1])
+        self.index[1] = self.first
+        self.inner: list[tuple[Expr, Expr]] = []
+        for axis in range(2, self.row_axis):
+            lowering.open()
+            place = lowering.variable(shape[axis])
+            self.inner.append((place, shape[axis]))
+            self.index[axis] = place
+
+    def statements(self) -> tuple[Statement, ...]:
+        """The loops, with what is the same for all rows before them."""
+        self.write()
+        lowering = self.lowering
+        body = lowering.close()
+        for place, size in reversed(self.inner):
+            loop = Loop(str(place), constant(0), size, body)
+            body = (*lowering.close(), loop)
+        begin = BAND * self.bands.outputs
+        end = minimum(begin + self.bands.outputs, self.seed.shape[1])
+        loop = Loop(str(self.first), begin, end, body)
+        return (*lowering.blocks[0].statements, loop)
+
+    def _element(self, index: Index) -> Value | None:
+        """An element of what the windows read."""
+        image, row, *pixel, channel = index
+        if image is not self.lowering.scope.resolve(IMAGE):
+            return None
+        shape: tuple[Expr, ...] = (self.bands.rows, *self.parts.shown.shape[2:-1])
+        place = linear((row - self.bands.top(BAND), *pixel), shape)
+        return Load(self.shown, self.lowering.scope.resolve(place * self.wide + (channel - FIRST)))
+
+
+__all__ = ["Bands", "lower_window_product"]

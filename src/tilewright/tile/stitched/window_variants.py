@@ -1,0 +1,96 @@
+"""Variants to compute a pointwise convolution and windows over its pixels, with modelled costs.
+
+Either the two are steps of their own, each as if it was a kernel by itself, or they are one program
+whose tasks go over bands of an image. The latter makes some pixels twice and has narrow blocks of
+channels; it pays where pixels would not stay in cache from one step to the next. Start with
+:func:`window_product_variants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilewright.cost import Machine, banded_time, contraction_work, loop_price
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.window_product import window_product_of
+from tilewright.ir.tile import Statement
+from tilewright.ir.tile_walk import ExpressionMap
+from tilewright.shape import Expr, Scope, minimum, product, symbol
+from tilewright.tile.narrow import meetings
+from tilewright.tile.prices import shared_out
+from tilewright.tile.products.frame import RegisterTile
+from tilewright.tile.products.tiles import kernel_tiles
+from tilewright.tile.products.variants import best_somewhere
+from tilewright.tile.stitched.window_product import lower_window_product
+from tilewright.tile.variants import (
+    THREADS,
+    LoweredStep,
+    Once,
+    Variant,
+    between,
+    made_anew,
+    workspace,
+)
+
+Alone = Callable[[Kernel], tuple[Variant, ...]]  # the variants of a kernel by itself
+PANELS = (1, 2)  # of channels in a block
+
+
+def window_product_variants(
+    kernel: Kernel, scope: Scope, tile: RegisterTile, machine: Machine, alone: Alone,
+    once: Once = made_anew,
+) -> tuple[Variant, ...]:  # fmt: skip
+    """The variants of a product with the windows over its pixels.
+
+    ``alone`` makes those of each part by itself, and ``once`` keeps them for other kernels.
+    """
+    parts = window_product_of(kernel)
+    assert parts is not None, f"{kernel.label}: its windows are not those of a product"
+    firsts = once(parts.first, "product", lambda: alone(parts.first))
+    lasts = once(parts.last, "windows", lambda: alone(parts.last))
+    spaces = {parts.shown: workspace(parts.shown)}
+    apart = [
+        Variant(
+            f"{first.name}; {last.name}",
+            tuple(between(step, spaces) for step in (*first.steps, *last.steps)),
+            first.cost + last.cost + meetings(first.steps[:1], machine),
+        )
+        for first in firsts
+        for last in lasts
+    ]
+    tile = kernel_tiles(
+        tile, lambda size: lower_window_product(parts, scope, size, 1), scope, machine
+    )
+    bands = [
+        _banded(lower_window_product(parts, scope, tile, panels), machine, panels)
+        for panels in PANELS
+    ]
+    return best_somewhere((*apart, *bands))
+
+
+def _banded(step: LoweredStep, machine: Machine, panels: int) -> Variant:
+    """One program for both, with its price."""
+    program, nest = step.program, ProductNest.of(step.program)
+    results = program.buffers[-program.results :]
+    sizes = {
+        buffer.name: product(node.shape)
+        for buffer, node in zip(results, step.writes, strict=True)
+        if isinstance(node, Node)
+    }
+    windows = loop_price(replace(program, body=_by_number(nest)), machine, sizes)
+    cost = banded_time(nest, windows, machine, symbol(THREADS))
+    work = contraction_work(nest, machine) + windows.alone // 1000
+    return Variant(f"bands, {panels * nest.registers.columns}", (shared_out(step, work),), cost)
+
+
+def _by_number(nest: ProductNest) -> tuple[Statement, ...]:
+    """What is done with a block, as loops that know of it by its numbers in the grid alone."""
+    places: dict[str, Expr] = {}
+    for axis in nest.blocks.axes:
+        first = symbol(axis.number) * axis.block
+        places[str(axis.begin)] = first
+        places[str(axis.end)] = minimum(first + axis.block, axis.extent)
+    return ExpressionMap.substitution(places).statements(nest.blocks.store)
