@@ -3,10 +3,9 @@
 ``machine`` is a target with the price list of its cores. ``tiles`` holds the innermost level,
 measured or derived from a target; ``contraction`` the levels above it, with ``operands`` that are
 read and packed; ``attention`` products around a softmax, ``row_product`` a product and its rows,
-``window_product`` a product and windows over its pixels,
-``recurrence`` steps that follow each other. What has no product has one price, which ``loops``
-finds by walking its program, and ``phases`` from what follows what; ``masks`` says where masks make
-loops shorter. ``workers`` simulates threads that share priced tasks. Imports ir, shape and target.
+``window_product`` windows over a product's pixels, ``recurrence`` steps that follow each other. What
+has no product has one price, which ``loops`` finds by walking its program, and ``phases`` from what
+follows what; ``masks`` says where masks make loops shorter. ``workers`` simulates threads that share priced tasks. Imports ir, shape and target.
 Start with :func:`contraction_time` and :func:`loop_price`.
 """
 
@@ -32,7 +31,7 @@ from tilewright.cost.recurrence import (
 )
 from tilewright.cost.row_product import apart_time, together_time
 from tilewright.cost.vector_work import combination_cycles, function_cycles
-from tilewright.cost.window_product import banded_time
+from tilewright.cost.window_product import band_time
 from tilewright.cost.workers import CallRun, Loss, SharedStep, StepRun, Tasks, simulated
 
 __all__ = [
@@ -49,7 +48,7 @@ __all__ = [
     "apart_lines_time",
     "apart_time",
     "attention_time",
-    "banded_time",
+    "band_time",
     "combination_cycles",
     "contraction_time",
     "contraction_work",

@@ -1,31 +1,24 @@
-"""What a pointwise convolution and windows over its pixels cost as one kernel, band by band.
+"""What windows wait for over the pixels of a band that a product has just made.
 
-Start with :func:`banded_time`.
+Start with :func:`band_time`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tilewright.cost.contraction import contraction_time
 from tilewright.cost.machine import Machine
-from tilewright.cost.operands import Blocks, batch_size
-from tilewright.cost.phases import LoopPrice
+from tilewright.cost.operands import batch_size
 from tilewright.ir.product_nest import ProductNest
-from tilewright.shape import Expr, constant, maximum, minimum, select
+from tilewright.shape import Expr, constant, minimum, select
 
 
-def banded_time(nest: ProductNest, windows: LoopPrice, machine: Machine, threads: Expr) -> Expr:
-    """Picoseconds of products, each of all pixels that a band reaches, and of windows over them.
+def band_time(nest: ProductNest, machine: Machine) -> Expr:
+    """Picoseconds on one thread to read the pixels of all bands of ``nest`` again.
 
-    ``windows`` is the price of the latter by themselves. What they read stays in the second-level
-    cache if the pixels of a block of channels do, with their data.
+    None, if those of a block of channels stay in the second-level cache with the data they are made
+    of, which a product of several taps reads once.
     """
-    nest = replace(nest, blocks=replace(nest.blocks, store=()))
-    size, blocks = nest.dtype.bytes, Blocks.of(nest)
-    columns = minimum(nest.columns.block, nest.n)
-    inside = machine.holds(2, nest.m * (columns + nest.k) + nest.k * columns, size)
+    size, columns = nest.dtype.bytes, minimum(nest.columns.block, nest.n)
+    held = nest.m * (columns + minimum(nest.k, columns)) + nest.k * columns
     elements = batch_size(nest) * nest.m * nest.n
     far = elements // 64 * machine.reading(nest.m * columns, size, 3)
-    after = windows.alone + select(inside, constant(0), far)
-    return maximum(contraction_time(nest, machine, threads, blocks, after), windows.shared)
+    return select(machine.holds(2, held, size), constant(0), far)

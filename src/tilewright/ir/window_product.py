@@ -1,6 +1,6 @@
-"""A pointwise convolution and windows over its results among primitives, channels last.
+"""A convolution and windows over its results among primitives, with the channels last.
 
-    shown[b, y, x, c]  = any elementwise function of sums over k of data[b, y, x, k] * weights[c, k]
+    shown[b, y, x, c]  = any elementwise function of the sums of a convolution
     result[b, y, x, c] = a window of shown over y and x: pooling, or a convolution of each channel
 
 Such a group of nodes can be computed band by band of an image: what the windows of a few rows reach
@@ -16,7 +16,6 @@ from tilewright.ir.access import below_reshapes
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, is_depthwise, kernel_of
 from tilewright.ir.primitives import Cast, Convolve, Map, Window
-from tilewright.shape import constant
 
 
 @dataclass(frozen=True)
@@ -52,15 +51,11 @@ def window_product_of(kernel: Kernel) -> WindowProduct | None:
 
 
 def is_pixel_product(node: Node) -> bool:
-    """Whether a node is a convolution of one tap whose pixels are the rows of a product."""
+    """Whether a node is a convolution whose pixels are the rows of one product."""
     primitive = node.primitive
     if not isinstance(primitive, Convolve) or not primitive.channels_last or is_depthwise(node):
         return False
-    zero, one = constant(0), constant(1)
-    plain = primitive.groups == 1 and all(low is zero for low in primitive.low)
-    plain = plain and all(size is one for size in node.inputs[1].shape[2:])
-    plain = plain and {*primitive.strides, *primitive.spread} == {1}
-    return plain and node.shape[:-1] == node.inputs[0].shape[:-1]
+    return primitive.groups == 1 and primitive.sums is None
 
 
 def is_channel_window(node: Node) -> bool:

@@ -140,7 +140,9 @@ def _direct_variants(
         time = contraction_time(nest, machine, symbol(THREADS))
         return choice.blocked_variants(ways, (Variant("gathered", (step,), time - time // FELT),))
     step = shared_out(step, contraction_work(ProductNest.of(step.program), machine))
-    return (Variant("gathered", (step,), gathered_time(step, node, machine)),)
+    return (
+        Variant("gathered", (step,), gathered_time(ProductNest.of(step.program), node, machine)),
+    )
 
 
 def _turned_first(kernel: Kernel, tile: RegisterTile, choice: Choice) -> tuple[Variant, ...]:
@@ -174,7 +176,7 @@ def _narrow_variants(
     if narrow is None:
         return ()
     step = lower_channels_last(narrow.product, Lowering(narrow.product, scope), tile)
-    cost = gathered_time(step, narrow.product.seed, machine)
+    cost = gathered_time(ProductNest.of(step.program), narrow.product.seed, machine)
     return tuple(
         Variant(
             f"gathered, {prepared.name}",

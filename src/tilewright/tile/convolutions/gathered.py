@@ -78,13 +78,13 @@ LINE_COLUMNS = 256  # of a block that reads whole lines: its first panel waits f
 OUTSIDE = "_outside"  # how many bytes after the data the zeros begin
 
 
-def gathered_time(step: LoweredStep, node: Node, machine: Machine) -> Expr:
-    """Picoseconds of the step of :func:`lower_channels_last` for a Convolve.
+def gathered_time(nest: ProductNest, node: Node, machine: Machine, after: Expr | int = 0) -> Expr:
+    """Picoseconds of the product of :func:`lower_channels_last` for a Convolve.
 
-    Its data is read as a left operand that lies in rows would be.
+    Its data is read as a left operand that lies in rows would be. One thread takes ``after``
+    picoseconds for what else the tasks do.
     """
     machine = machine.limited(lambda unit: unit.m == 1)  # rows lie apart, where tables say
-    nest = ProductNest.of(step.program)
     if isinstance(nest.left, RunTable) and nest.left.zeros is not None:
         met = replace(nest.depth, extent=_met_depth(nest, node))
         nest = replace(nest, steps=replace(nest.steps, axes=(met, *nest.steps.axes[1:])))
@@ -93,7 +93,7 @@ def gathered_time(step: LoweredStep, node: Node, machine: Machine) -> Expr:
     if isinstance(nest.left, RunTable):
         shown = machine.core.streams.left_shown
         read = elements // 64 * machine.reading(elements, size, 2) * shown // 8
-    return contraction_time(nest, machine, symbol(THREADS), after=read)
+    return contraction_time(nest, machine, symbol(THREADS), after=read + after)
 
 
 def _met_depth(nest: ProductNest, node: Node) -> Expr:
@@ -132,12 +132,17 @@ class Reading(Enum):
 
 
 def lower_channels_last(
-    kernel: Kernel, lowering: Lowering, tile: RegisterTile, blocking: Blocking | None = None
+    kernel: Kernel,
+    lowering: Lowering,
+    tile: RegisterTile,
+    blocking: Blocking | None = None,
+    pixels: Expr | None = None,
 ) -> LoweredStep:
     """The tile program of a Convolve with its epilogue.
 
     Its data is in memory, or is the transposition of data with the channels first that is. Without
-    a ``blocking`` it has blocks that suit most sizes.
+    a ``blocking`` it has blocks that suit most sizes, and they have ``pixels`` if that is given:
+    whole lines.
     """
     node = kernel.seed
     primitive = node.primitive
@@ -158,9 +163,9 @@ def lower_channels_last(
         size = replace(size, rows=min(size.rows, LISTED))
     frame = Frame(kernel, lowering, size, batch, rows, columns, depth, blocking)
     (group,) = declare(lowering, batch)
-    pixel = declare(lowering, rows)
+    place = declare(lowering, rows)
     (channel,) = declare(lowering, columns)
-    index = (*pixel, group * per_group + channel)
+    index = (*place, group * per_group + channel)
     sources: list[Source] = []
     runs = _runs(node, whole and merges_taps(node))
     deepest = DEPTH_BLOCK if isinstance(weights.primitive, Constant) else PACKED_DEPTH
@@ -171,19 +176,26 @@ def lower_channels_last(
     channels = primitive.groups * weights.shape[1] // word
     if is_pointwise(node):
         operand = View(lowering.stored(data), base, channels, constant(1))
-        return assemble(frame, index, operand, right, sources)
-    table = constant(1) if whole else product(runs.axes)
-    most, data_bytes = _resident_pixels(frame, table, block)
+        return assemble(frame, index, operand, right, sources, block_rows=pixels)
+    pixels = _block_pixels(frame, runs, reading, block) if pixels is None else pixels
     if reading is Reading.COPIES:
-        pixels = pixels_of_copies(frame, node, most * data_bytes // node.dtype.bytes, most)
         left = windows_of_copies(frame, node, runs, pixels)
     else:
-        height = frame.tile.rows
-        rows = balanced(frame.m, maximum(most // height, 1) * height, height)
-        pixels = shared_rows(frame, rows, COLUMN_BLOCK)
         gathered = windows_in_place if whole else _gather
         left = gathered(frame, node, base, runs, pixels)
     return assemble(frame, index, left, right, sources, block, pixels)
+
+
+def _block_pixels(frame: Frame, runs: Runs, reading: Reading, block: Expr) -> Expr:
+    """How many pixels a block has that reads so many ``runs`` of each, for a ``block`` of k."""
+    node = frame.kernel.seed
+    table = product(runs.axes) if reading is Reading.TABLE else constant(1)
+    most, data_bytes = _resident_pixels(frame, table, block)
+    if reading is Reading.COPIES:
+        return pixels_of_copies(frame, node, most * data_bytes // node.dtype.bytes, most)
+    height = frame.tile.rows
+    rows = balanced(frame.m, maximum(most // height, 1) * height, height)
+    return shared_rows(frame, rows, COLUMN_BLOCK)
 
 
 def _reading(node: Node, lowering: Lowering) -> Reading:

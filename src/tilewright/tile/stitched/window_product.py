@@ -1,4 +1,4 @@
-"""A pointwise convolution whose tasks go over bands of an image, and windows over these.
+"""A convolution whose tasks go over bands of an image, and windows over these.
 
 A task makes what the windows of a few rows of results reach, for a block of channels, in scratch
 that stays in cache, and goes over its windows there. What neighbouring bands share is made in both.
@@ -20,7 +20,20 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import NEVER, Load, Loop, Statement, Store, TileBuffer, Value, View
+from tilewright.ir.tile import (
+    NEVER,
+    Load,
+    Loop,
+    Product,
+    Role,
+    Stage,
+    StageAxis,
+    Statement,
+    Store,
+    TileBuffer,
+    Value,
+)
+from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, declare_index, linear
 from tilewright.ir.window_product import WindowProduct
 from tilewright.shape import (
@@ -36,33 +49,44 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.target.core_model import spread_elements
-from tilewright.tile.products.contraction import MANY_TASKS, assemble, column_block, packed_operand
-from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
+from tilewright.tile.convolutions.gathered import lower_channels_last
+from tilewright.tile.products.contraction import MANY_TASKS
+from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source
+from tilewright.tile.variants import THREADS, LoweredStep
 from tilewright.tile.windows.channel_windows import ChannelRow
 
-IMAGE, BAND, BEGIN, FIRST, LAST = (symbol(name) for name in ("_b0", "_b1", "_m0", "_n0", "_n1"))
+IMAGE, BAND, BEGIN, FIRST, LAST = (symbol(name) for name in ("_b2", "_b3", "_m0", "_n0", "_n1"))
 
 
 @dataclass(frozen=True)
 class Bands:
     """How an image is cut: ``count`` bands of ``outputs`` rows of results, which reach ``rows``.
 
-    ``height`` are the rows of the image, of which the band with a number begins at ``top``.
+    ``shape`` is that of the pixels of all images, of which a row has ``width``.
     """
 
     count: Expr
     outputs: Expr
     rows: Expr
-    height: Expr
+    shape: tuple[Expr, ...]
     stride: int
     low: Expr
+
+    @property
+    def width(self) -> Expr:
+        """Pixels of a row of the image, which is a plane of it in three dimensions."""
+        return product(self.shape[2:])
 
     def top(self, number: Expr) -> Expr:
         """The first row of the image that is made for a band."""
         wanted = number * self.outputs * self.stride - self.low
-        return maximum(0, minimum(wanted, self.height - self.rows))
+        return maximum(0, minimum(wanted, self.shape[1] - self.rows))
+
+    @property
+    def begin(self) -> Expr:
+        """How many pixels there are before those of a task, of all images."""
+        return (IMAGE * self.shape[1] + self.top(BAND)) * self.width
 
 
 def lower_window_product(
@@ -71,28 +95,33 @@ def lower_window_product(
     """The step of both parts, in blocks of as many ``panels`` of channels as a tile is wide."""
     lowering = Lowering(parts.first, scope)
     seed = parts.first.seed
-    data, weights = seed.inputs
-    size = tile.for_product(seed)
-    blocking = Blocking(columns=panels * size.columns)
-    bands = _bands(parts, size, blocking.columns or 0)
-    batch = (("_b0", seed.shape[0]), ("_b1", bands.count))
-    spatial = (bands.rows, *seed.shape[2:-1])
-    rows = tuple((f"_p{axis}", size) for axis, size in enumerate(spatial))
-    columns, depth = (("_c0", seed.shape[-1]),), weights.shape[1]
-    frame = Frame(parts.first, lowering, size, batch, rows, columns, depth, blocking)
-    image, band = declare(lowering, batch)
-    row, *pixel = declare(lowering, rows)
-    (channel,) = declare(lowering, columns)
-    top = bands.top(band)
-    sources: list[Source] = []
-    begin = linear((image, top), data.shape[:2]) * product(data.shape[2:])
-    left = View(lowering.stored(data), begin, depth, constant(1))
-    packed = PackedConstant(weights, (0, *range(2, weights.rank), 1), 0, weights.rank - 1, size.columns)
-    right = packed_operand(frame, packed, frame.n, sources)
-    step = assemble(
-        frame, (image, top + row, *pixel, channel), left, right, sources, block_rows=frame.m
+    columns = panels * tile.for_product(seed).columns
+    bands = _bands(parts, tile, columns)
+    pixels = bands.rows * bands.width
+    blocking = Blocking(columns=columns)
+    step = lower_channels_last(parts.first, lowering, tile, blocking, pixels)
+    given = len(lowering.buffers)
+    following = lowering.continued(parts.last, scope)
+    nest = _banded(step, bands)
+    wide = nest.columns.block + spread_elements(nest.dtype.bytes)
+    shown = following.scratch_buffer(parts.shown.dtype, nest.m * wide)
+    row = _BandRow(parts, following, bands, (shown, wide), nest.columns.block)
+    statements = row.statements()
+    (store,) = nest.finish.stores
+    place = (symbol("_m") - BEGIN) * wide + (symbol("_n") - FIRST)
+    finish = replace(nest.finish, stores=(Store(shown, place, store.value),), streamed=NEVER)
+    steps = replace(nest.steps, body=(replace(nest.product, target=finish),))
+    program = nest.with_blocks(replace(nest.blocks, body=(steps,), store=statements))
+    results = tuple(row.targets[output] for output in parts.last.outputs)
+    program = replace(
+        program,
+        buffers=(*following.buffers.values(), *program.buffers[given:-1], *results),
+        results=len(results),
+        scratch=(*program.scratch, *following.scratch[following.scratch.index(shown) :]),
+        checks=tuple(following.checks),
     )
-    return _with_windows(parts, scope, lowering, step, bands)
+    reads = (*following.buffers, *step.reads[given:])
+    return LoweredStep(program, reads, parts.last.outputs)
 
 
 def _bands(parts: WindowProduct, tile: RegisterTile, columns: int) -> Bands:
@@ -102,10 +131,11 @@ def _bands(parts: WindowProduct, tile: RegisterTile, columns: int) -> Bands:
     assert isinstance(primitive, Convolve | Window)
     taps = primitive.kernel if isinstance(primitive, Window) else windowed.inputs[1].shape[2:]
     reach = (constant(0) + taps[0] - 1) * primitive.dilations[0] + 1
-    stride, height, outputs = primitive.strides[0], seed.shape[1], windowed.shape[1]
-    depth, size = seed.inputs[1].shape[1], seed.dtype.bytes
-    each = product(seed.shape[2:-1]) * ((columns + depth) * size)
-    fitting = (tile.room - columns * depth * size) // maximum(each, 1)
+    stride, outputs = primitive.strides[0], windowed.shape[1]
+    weights, size = seed.inputs[1], seed.dtype.bytes
+    each = product(seed.shape[2:-1]) * ((columns + weights.shape[1]) * size)
+    panel = columns * product(weights.shape[1:]) * size
+    fitting = (tile.room - panel) // maximum(each, 1)
     most = maximum((fitting - reach) // stride + 1, 1)
     others = maximum(seed.shape[0] * ceil_div(seed.shape[-1], columns), 1)
     count, threads = maximum(ceil_div(outputs, most), 1), symbol(THREADS)
@@ -113,37 +143,31 @@ def _bands(parts: WindowProduct, tile: RegisterTile, columns: int) -> Bands:
     shared = ceil_div(ceil_div(tasks, threads) * threads, others)
     count = select(less(tasks, MANY_TASKS * threads), shared, count)
     own = maximum(ceil_div(outputs, count), 1)
-    rows = minimum(height, (own - 1) * stride + reach)
-    return Bands(ceil_div(outputs, own), own, rows, height, stride, primitive.low[0])
+    rows = minimum(seed.shape[1], (own - 1) * stride + reach)
+    shape = seed.shape[:-1]
+    return Bands(ceil_div(outputs, own), own, rows, shape, stride, primitive.low[0])
 
 
-def _with_windows(
-    parts: WindowProduct, scope: Scope, lowering: Lowering, step: LoweredStep, bands: Bands
-) -> LoweredStep:
-    """The step of the product, whose results stay in scratch, followed by windows over these."""
+def _banded(step: LoweredStep, bands: Bands) -> ProductNest:
+    """The product of all pixels as one for each band, whose first row is 0.
+
+    What says where a pixel lies counts from the first one of all images.
+    """
     nest = ProductNest.of(step.program)
-    given = len(lowering.buffers)
-    following = lowering.continued(parts.last, scope)
-    wide = nest.columns.block + spread_elements(nest.dtype.bytes)
-    shown = following.scratch_buffer(parts.shown.dtype, nest.m * wide)
-    (store,) = nest.finish.stores
-    row = _BandRow(parts, following, bands, (shown, wide), nest.columns.block)
-    statements = row.statements()
-    place = (symbol("_m") - BEGIN) * wide + (symbol("_n") - FIRST)
-    finish = replace(nest.finish, stores=(Store(shown, place, store.value),), streamed=NEVER)
-    steps = replace(nest.steps, body=(replace(nest.product, target=finish),))
-    program = nest.with_blocks(replace(nest.blocks, body=(steps,), store=statements))
-    packed = program.buffers[given:-1]
-    results = tuple(row.targets[output] for output in parts.last.outputs)
-    program = replace(
-        program,
-        buffers=(*following.buffers.values(), *packed, *results),
-        results=len(results),
-        scratch=(*program.scratch, *following.scratch),
-        checks=tuple(following.checks),
-    )
-    reads = (*following.buffers, *step.reads[given:])
-    return LoweredStep(program, reads, parts.last.outputs)
+    pixels = bands.rows * bands.width
+    rows = StageAxis(nest.rows.stem, pixels, pixels, Role.PARALLEL)
+    places = {name: symbol(name) + bands.begin for name in ("_m", "_m0", "_m1")}
+    (blocks,) = ExpressionMap.substitution(places).statements((nest.blocks,))
+    assert isinstance(blocks, Stage)
+    (steps,) = blocks.body
+    assert isinstance(steps, Stage)
+    (product_of_band,) = steps.body
+    assert isinstance(product_of_band, Product)
+    steps = replace(steps, body=(replace(product_of_band, rows=rows.bounds),))
+    blocks = replace(blocks, axes=(rows, nest.columns), body=(steps,))
+    grid = [(name, rows.count if name == rows.number else size) for name, size in step.program.grid]
+    around = ((str(IMAGE), bands.shape[0]), (str(BAND), bands.count))
+    return ProductNest.of(replace(step.program, grid=(*around, *grid), body=(blocks,)))
 
 
 class _BandRow(ChannelRow):
@@ -200,7 +224,7 @@ class _BandRow(ChannelRow):
         image, row, *pixel, channel = index
         if image is not self.lowering.scope.resolve(IMAGE):
             return None
-        shape: tuple[Expr, ...] = (self.bands.rows, *self.parts.shown.shape[2:-1])
+        shape = (self.bands.rows, *self.bands.shape[2:])
         place = linear((row - self.bands.top(BAND), *pixel), shape)
         return Load(self.shown, self.lowering.scope.resolve(place * self.wide + (channel - FIRST)))
 

@@ -1,4 +1,4 @@
-"""Variants to compute a pointwise convolution and windows over its pixels, with modelled costs.
+"""Variants to compute a convolution and windows over its pixels, with their modelled costs.
 
 Either the two are steps of their own, each as if it was a kernel by itself, or they are one program
 whose tasks go over bands of an image. The latter makes some pixels twice and has narrow blocks of
@@ -8,23 +8,27 @@ channels; it pays where pixels would not stay in cache from one step to the next
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilewright.cost import Machine, banded_time, contraction_work, loop_price
+from tilewright.cost import Machine, band_time, contraction_time, contraction_work, loop_price
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.window_product import window_product_of
 from tilewright.ir.tile import Statement
 from tilewright.ir.tile_walk import ExpressionMap
-from tilewright.shape import Expr, Scope, minimum, product, symbol
+from tilewright.ir.window_product import WindowProduct, window_product_of
+from tilewright.policy import Problem
+from tilewright.policy.cover import Bound, cover
+from tilewright.policy.prices import other_prices, samples_of
+from tilewright.shape import Expr, Scope, maximum, minimum, product, symbol
+from tilewright.tile.convolutions.gathered import gathered_time
 from tilewright.tile.narrow import meetings
 from tilewright.tile.prices import shared_out
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.products.tiles import kernel_tiles
-from tilewright.tile.products.variants import best_somewhere
 from tilewright.tile.stitched.window_product import lower_window_product
+from tilewright.tile.values.taps import is_pointwise
 from tilewright.tile.variants import (
     THREADS,
     LoweredStep,
@@ -37,6 +41,8 @@ from tilewright.tile.variants import (
 
 Alone = Callable[[Kernel], tuple[Variant, ...]]  # the variants of a kernel by itself
 PANELS = (1, 2)  # of channels in a block
+# How far what is left of all variants may be from the best of them: every one is met in each call.
+CLOSE = Bound(mean=0.0005, worst=0.003, most=12)
 
 
 def window_product_variants(
@@ -65,13 +71,21 @@ def window_product_variants(
         tile, lambda size: lower_window_product(parts, scope, size, 1), scope, machine
     )
     bands = [
-        _banded(lower_window_product(parts, scope, tile, panels), machine, panels)
+        _banded(parts, lower_window_product(parts, scope, tile, panels), machine, panels)
         for panels in PANELS
     ]
-    return best_somewhere((*apart, *bands))
+    return _needed((*apart, *bands), scope, machine)
 
 
-def _banded(step: LoweredStep, machine: Machine, panels: int) -> Variant:
+def _needed(variants: Sequence[Variant], scope: Scope, machine: Machine) -> tuple[Variant, ...]:
+    """The fewest without which no size takes longer by their prices."""
+    costs = tuple(variant.cost for variant in variants)
+    problem = Problem((), costs, scope, THREADS, machine.target)
+    prices = other_prices(problem, samples_of(problem))
+    return tuple(variants[number] for number in cover(prices, prices[:0], CLOSE))
+
+
+def _banded(parts: WindowProduct, step: LoweredStep, machine: Machine, panels: int) -> Variant:
     """One program for both, with its price."""
     program, nest = step.program, ProductNest.of(step.program)
     results = program.buffers[-program.results :]
@@ -81,9 +95,15 @@ def _banded(step: LoweredStep, machine: Machine, panels: int) -> Variant:
         if isinstance(node, Node)
     }
     windows = loop_price(replace(program, body=_by_number(nest)), machine, sizes)
-    cost = banded_time(nest, windows, machine, symbol(THREADS))
-    work = contraction_work(nest, machine) + windows.alone // 1000
-    return Variant(f"bands, {panels * nest.registers.columns}", (shared_out(step, work),), cost)
+    alone = replace(nest, blocks=replace(nest.blocks, store=()))
+    after, seed = windows.alone + band_time(alone, machine), parts.first.seed
+    if is_pointwise(seed):
+        cost = contraction_time(alone, machine, symbol(THREADS), after=after)
+    else:
+        cost = gathered_time(alone, seed, machine, after)
+    work = contraction_work(alone, machine) + windows.alone // 1000
+    name = f"bands, {panels * nest.registers.columns}"
+    return Variant(name, (shared_out(step, work),), maximum(cost, windows.shared))
 
 
 def _by_number(nest: ProductNest) -> tuple[Statement, ...]:
