@@ -3,10 +3,11 @@
 ``machine`` is a target with the price list of its cores. ``tiles`` holds the innermost level,
 measured or derived from a target; ``contraction`` the levels above it, with ``operands`` that are
 read and packed; ``attention`` products around a softmax, ``row_product`` a product and its rows,
-``window_product`` windows over a product's pixels, ``recurrence`` steps that follow each other. What
-has no product has one price, which ``loops`` finds by walking its program, and ``phases`` from what
-follows what; ``masks`` says where masks make loops shorter. ``workers`` simulates threads that share priced tasks. Imports ir, shape and target.
-Start with :func:`contraction_time` and :func:`loop_price`.
+``window_product`` windows over a product's pixels, ``recurrence`` steps that follow each other.
+What has no product has one price, which ``loops`` finds by walking its program, and ``phases`` from
+what follows what; ``masks`` says where masks make loops shorter. ``workers`` simulates threads that
+share priced tasks. Imports ir, shape and target. Start with :func:`contraction_time` and
+:func:`loop_price`.
 """
 
 from __future__ import annotations

@@ -136,13 +136,13 @@ def lower_channels_last(
     lowering: Lowering,
     tile: RegisterTile,
     blocking: Blocking | None = None,
-    pixels: Expr | None = None,
+    sizes: tuple[Expr, Expr] | None = None,
 ) -> LoweredStep:
     """The tile program of a Convolve with its epilogue.
 
     Its data is in memory, or is the transposition of data with the channels first that is. Without
-    a ``blocking`` it has blocks that suit most sizes, and they have ``pixels`` if that is given:
-    whole lines.
+    a ``blocking`` it has blocks that suit most sizes. If ``sizes`` are given, they have exactly so
+    many pixels, which are whole lines, and channels.
     """
     node = kernel.seed
     primitive = node.primitive
@@ -176,14 +176,15 @@ def lower_channels_last(
     channels = primitive.groups * weights.shape[1] // word
     if is_pointwise(node):
         operand = View(lowering.stored(data), base, channels, constant(1))
-        return assemble(frame, index, operand, right, sources, block_rows=pixels)
-    pixels = _block_pixels(frame, runs, reading, block) if pixels is None else pixels
+        return assemble(frame, index, operand, right, sources, None, *(sizes or ()))
+    pixels = sizes[0] if sizes else _block_pixels(frame, runs, reading, block)
     if reading is Reading.COPIES:
         left = windows_of_copies(frame, node, runs, pixels)
     else:
         gathered = windows_in_place if whole else _gather
         left = gathered(frame, node, base, runs, pixels)
-    return assemble(frame, index, left, right, sources, block, pixels)
+    channels_of_block = sizes[1] if sizes else None
+    return assemble(frame, index, left, right, sources, block, pixels, channels_of_block)
 
 
 def _block_pixels(frame: Frame, runs: Runs, reading: Reading, block: Expr) -> Expr:

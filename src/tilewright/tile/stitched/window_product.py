@@ -95,11 +95,11 @@ def lower_window_product(
     """The step of both parts, in blocks of as many ``panels`` of channels as a tile is wide."""
     lowering = Lowering(parts.first, scope)
     seed = parts.first.seed
-    columns = panels * tile.for_product(seed).columns
+    width = tile.for_product(seed).columns
+    columns = minimum(panels * width, ceil_div(seed.shape[-1], width) * width)
     bands = _bands(parts, tile, columns)
-    pixels = bands.rows * bands.width
-    blocking = Blocking(columns=columns)
-    step = lower_channels_last(parts.first, lowering, tile, blocking, pixels)
+    sizes = bands.rows * bands.width, columns
+    step = lower_channels_last(parts.first, lowering, tile, Blocking(), sizes)
     given = len(lowering.buffers)
     following = lowering.continued(parts.last, scope)
     nest = _banded(step, bands)
@@ -124,7 +124,7 @@ def lower_window_product(
     return LoweredStep(program, reads, parts.last.outputs)
 
 
-def _bands(parts: WindowProduct, tile: RegisterTile, columns: int) -> Bands:
+def _bands(parts: WindowProduct, tile: RegisterTile, columns: Expr) -> Bands:
     """As few bands as have room in cache with their data, for tasks enough for all threads."""
     seed, windowed = parts.first.seed, parts.last.seed
     primitive = windowed.primitive
@@ -137,7 +137,7 @@ def _bands(parts: WindowProduct, tile: RegisterTile, columns: int) -> Bands:
     panel = columns * product(weights.shape[1:]) * size
     fitting = (tile.room - panel) // maximum(each, 1)
     most = maximum((fitting - reach) // stride + 1, 1)
-    others = maximum(seed.shape[0] * ceil_div(seed.shape[-1], columns), 1)
+    others = maximum(seed.shape[0] * ceil_div(seed.shape[-1], maximum(columns, 1)), 1)
     count, threads = maximum(ceil_div(outputs, most), 1), symbol(THREADS)
     tasks = count * others
     shared = ceil_div(ceil_div(tasks, threads) * threads, others)
@@ -194,7 +194,12 @@ class _BandRow(ChannelRow):
             declare_index(lowering.scope, str(name), size)
         for end in (FIRST, LAST):
             lowering.scope.declare(str(end), 0)
-        self.channel, self.count, self.block = FIRST, LAST - FIRST, self.most
+        channels = self.geometry.operand.shape[-1]
+        is_even = channels % self.most is constant(0)
+        self.channel, self.block = FIRST, self.most
+        self.count = self.most if is_even else LAST - FIRST
+        if ceil_div(channels, self.most) is constant(1):
+            self.channel, self.count = constant(0), channels
         self.index[0] = IMAGE
         lowering.open()
         self.first = lowering.variable(shape[1])
@@ -226,7 +231,9 @@ class _BandRow(ChannelRow):
             return None
         shape = (self.bands.rows, *self.bands.shape[2:])
         place = linear((row - self.bands.top(BAND), *pixel), shape)
-        return Load(self.shown, self.lowering.scope.resolve(place * self.wide + (channel - FIRST)))
+        return Load(
+            self.shown, self.lowering.scope.resolve(place * self.wide + (channel - self.channel))
+        )
 
 
 __all__ = ["Bands", "lower_window_product"]

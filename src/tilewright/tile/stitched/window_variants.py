@@ -21,7 +21,8 @@ from tilewright.ir.window_product import WindowProduct, window_product_of
 from tilewright.policy import Problem
 from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
-from tilewright.shape import Expr, Scope, maximum, minimum, product, symbol
+from tilewright.shape import Expr, Scope, ceil_div, maximum, product, symbol
+from tilewright.target.core_model import LINE_ELEMENTS
 from tilewright.tile.convolutions.gathered import gathered_time
 from tilewright.tile.narrow import meetings
 from tilewright.tile.prices import shared_out
@@ -40,7 +41,8 @@ from tilewright.tile.variants import (
 )
 
 Alone = Callable[[Kernel], tuple[Variant, ...]]  # the variants of a kernel by itself
-PANELS = (1, 2)  # of channels in a block
+PANELS = (1, 2, 4)  # of channels in a block …
+LEAST_CHANNELS = 2 * LINE_ELEMENTS  # … of so many: loops of fewer are entered more than they run
 # How far what is left of all variants may be from the best of them: every one is met in each call.
 CLOSE = Bound(mean=0.0005, worst=0.003, most=12)
 
@@ -73,6 +75,7 @@ def window_product_variants(
     bands = [
         _banded(parts, lower_window_product(parts, scope, tile, panels), machine, panels)
         for panels in PANELS
+        if panels * tile.for_product(parts.first.seed).columns >= LEAST_CHANNELS
     ]
     return _needed((*apart, *bands), scope, machine)
 
@@ -107,10 +110,13 @@ def _banded(parts: WindowProduct, step: LoweredStep, machine: Machine, panels: i
 
 
 def _by_number(nest: ProductNest) -> tuple[Statement, ...]:
-    """What is done with a block, as loops that know of it by its numbers in the grid alone."""
+    """What is done with a block, as loops that know of it by its numbers in the grid alone.
+
+    For their price: blocks are as large as they are in the mean.
+    """
     places: dict[str, Expr] = {}
     for axis in nest.blocks.axes:
-        first = symbol(axis.number) * axis.block
-        places[str(axis.begin)] = first
-        places[str(axis.end)] = minimum(first + axis.block, axis.extent)
+        size = ceil_div(axis.extent, maximum(axis.count, 1))
+        first = symbol(axis.number) * size
+        places |= {str(axis.begin): first, str(axis.end): first + size}
     return ExpressionMap.substitution(places).statements(nest.blocks.store)
