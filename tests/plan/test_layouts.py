@@ -275,7 +275,7 @@ def test_one_choice_that_is_dearer_at_some_shapes_is_not_taken() -> None:
 def test_few_channels_stay_first_where_the_rule_has_them_last() -> None:
     """Rows are whole vectors: of shorter ones, windows along them wait for what they copy."""
     net = Network(8)
-    net.convolution(8, 1)
+    net.depthwise()
     net.depthwise()
     net.convolution(8, 1)
     graph = of_float32(net, 16, 16)

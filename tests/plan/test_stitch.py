@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 from onnx import parser
 
-from support.graph_kit import F32, Space, apply, data, fixed, softmax
+from support.graph_kit import F32, Space, apply, data, fixed, scalar, softmax
 from tilewright.frontend.onnx import import_model
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel, KernelKind
-from tilewright.ir.primitives import Contract, Transpose
+from tilewright.ir.primitives import Contract, Convolve, Transpose, Window
 from tilewright.ir.row_product import row_product_of
+from tilewright.ir.window_product import window_product_of
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
+from tilewright.shape import constant
 
 
 class Rows:
@@ -113,3 +115,49 @@ def test_a_reader_that_the_rows_wait_for_keeps_both_apart() -> None:
     kernels = rows.kernels(softmax(apply("multiply", rows.scores, softmax(again, (0,)))))
     assert [k.seed for k in kernels].count(rows.scores) == 1
     assert next(k for k in kernels if k.seed is rows.scores).kind is KernelKind.CONTRACTION
+
+
+# ---------------------------------------------------------------- windows over products
+
+
+def convolved(x: Node, channels: int, taps: int = 1) -> Node:
+    """A convolution with the channels last that keeps the size of the image."""
+    weights = fixed(data(F32, (channels, x.shape[-1].value, taps, taps), 3))
+    low = (constant(taps // 2),) * 2
+    return node(Convolve((1, 1), (1, 1), (1, 1), low, x.shape[1:3], 1, True), x, weights)
+
+
+def pooled(x: Node, taps: int = 3) -> Node:
+    sizes = (x.shape[1] // 2, x.shape[2] // 2)
+    made = Window("maximum", (taps, taps), (2, 2), (1, 1), (constant(0),) * 2, sizes, 1)
+    return node(made, x)
+
+
+def planned(space: Space, *outputs: Node) -> list[str]:
+    plan = plan_greedily(space.graph(*outputs))
+    return sorted(kernel.kind.value for kernel in plan.kernels)
+
+
+def image(space: Space) -> Node:
+    n, h, w = space.dimensions("n h w")
+    return space.input("x", F32, n, h, w, 8)
+
+
+def test_windows_over_the_pixels_of_a_convolution_are_one_kernel_with_it() -> None:
+    space = Space()
+    shown = apply("maximum", convolved(image(space), 16), scalar(0.0))
+    (kernel,) = plan_greedily(space.graph(pooled(shown))).kernels
+    assert kernel.kind is KernelKind.WINDOW_PRODUCT
+    parts = window_product_of(kernel)
+    assert parts is not None and parts.shown is shown
+    assert (parts.first.outputs, parts.last.reads) == ((shown,), (shown,))
+
+
+def test_pixels_that_others_read_keep_windows_apart() -> None:
+    space = Space()
+    shown = convolved(image(space), 16, taps=3)
+    assert planned(space, pooled(shown), shown) == ["contraction", "window"]
+    again = node(
+        Window("sum", (3, 3), (1, 1), (1, 1), (constant(1),) * 2, shown.shape[1:3], 1), shown
+    )
+    assert "window product" not in planned(space, apply("add", shown, again))

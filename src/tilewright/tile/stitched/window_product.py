@@ -98,7 +98,7 @@ def lower_window_product(
     width = tile.for_product(seed).columns
     columns = minimum(panels * width, ceil_div(seed.shape[-1], width) * width)
     bands = _bands(parts, tile, columns)
-    sizes = bands.rows * bands.width, columns
+    sizes = maximum(bands.rows * bands.width, 1), columns
     step = lower_channels_last(parts.first, lowering, tile, Blocking(), sizes)
     given = len(lowering.buffers)
     following = lowering.continued(parts.last, scope)
@@ -155,7 +155,7 @@ def _banded(step: LoweredStep, bands: Bands) -> ProductNest:
     """
     nest = ProductNest.of(step.program)
     pixels = bands.rows * bands.width
-    rows = StageAxis(nest.rows.stem, pixels, pixels, Role.PARALLEL)
+    rows = StageAxis(nest.rows.stem, pixels, maximum(pixels, 1), Role.PARALLEL)
     places = {name: symbol(name) + bands.begin for name in ("_m", "_m0", "_m1")}
     (blocks,) = ExpressionMap.substitution(places).statements((nest.blocks,))
     assert isinstance(blocks, Stage)

@@ -32,7 +32,6 @@ from tilewright.tile.stitched.window_product import lower_window_product
 from tilewright.tile.values.taps import is_pointwise
 from tilewright.tile.variants import (
     THREADS,
-    LoweredStep,
     Once,
     Variant,
     between,
@@ -72,10 +71,11 @@ def window_product_variants(
     tile = kernel_tiles(
         tile, lambda size: lower_window_product(parts, scope, size, 1), scope, machine
     )
+    width = tile.for_product(parts.first.seed).columns
     bands = [
-        _banded(parts, lower_window_product(parts, scope, tile, panels), machine, panels)
+        banded_variant(parts, scope, tile, machine, panels)
         for panels in PANELS
-        if panels * tile.for_product(parts.first.seed).columns >= LEAST_CHANNELS
+        if panels * width >= LEAST_CHANNELS
     ]
     return _needed((*apart, *bands), scope, machine)
 
@@ -88,8 +88,11 @@ def _needed(variants: Sequence[Variant], scope: Scope, machine: Machine) -> tupl
     return tuple(variants[number] for number in cover(prices, prices[:0], CLOSE))
 
 
-def _banded(parts: WindowProduct, step: LoweredStep, machine: Machine, panels: int) -> Variant:
-    """One program for both, with its price."""
+def banded_variant(
+    parts: WindowProduct, scope: Scope, tile: RegisterTile, machine: Machine, panels: int
+) -> Variant:
+    """One program for both in blocks of so many ``panels`` of channels, with its price."""
+    step = lower_window_product(parts, scope, tile, panels)
     program, nest = step.program, ProductNest.of(step.program)
     results = program.buffers[-program.results :]
     sizes = {
