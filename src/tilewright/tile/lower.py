@@ -22,6 +22,7 @@ from tilewright.tile.loops.recurrence import lower_recurrence
 from tilewright.tile.loops.scan import lower_scan
 from tilewright.tile.loops.scatter import lower_scatter
 from tilewright.tile.passes.borders import with_borders
+from tilewright.tile.passes.byte_tables import with_byte_tables
 from tilewright.tile.passes.checks import with_checks_first
 from tilewright.tile.passes.gather_rows import with_gather_rows
 from tilewright.tile.passes.lookahead import with_lookahead
@@ -122,7 +123,7 @@ def _loops(kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine) -> t
         return _windows(kernel, fresh, machine)
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
-    steps = _steps(program, lowering, kernel)
+    steps = with_byte_tables(_steps(program, lowering, kernel), machine)
     if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
         steps = with_masks(with_streams(kernel, steps, lowering.scope, machine.target), machine)
     plain = Variant("loops", steps, constant(0))
@@ -135,7 +136,8 @@ def _other_order(kernel: Kernel, lowering: Lowering, machine: Machine) -> tuple[
     program = lower_other_order(kernel, lowering)
     if program is None:
         return ()
-    steps = with_masks(_steps(program, lowering, kernel), machine)
+    steps = with_byte_tables(_steps(program, lowering, kernel), machine)
+    steps = with_masks(steps, machine)
     return (Variant("other order", steps, constant(0)),)
 
 
