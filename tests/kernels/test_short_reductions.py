@@ -27,7 +27,7 @@ WITH_ROWS = [sizes for sizes in CASES if sizes["b"]]  # of nothing, no position 
 def names(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[str]:
     """Kernels are computed in one way if they can be; the names of all variants that there were."""
     found: list[str] = []
-    usual = lower._loops
+    usual = vars(lower)["_loops"]
 
     def chosen(
         kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
