@@ -25,7 +25,7 @@ def test_running_values_are_read_once_for_several_rows_and_positions_are_narrow(
     x = node(Input("x", DType.FLOAT32, (rows, columns)))
     output = node(ArgReduce("minimum", 0, False), x)
     plan = plan_greedily(Graph("g", (x,), (("y", output),), scope))
-    (variant,) = lower_kernel(
+    variant, *_ = lower_kernel(
         plan.kernels[-1], scope, RegisterTile(6, 16, narrow_rows=4, room=384 << 10)
     ).variants
     program = variant.steps[-1].program

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.scalar import ADDING, DIVISIONS, MULTIPLY_ADD, SCALAR_FUNCTIONS
+from tilewright.ir.scalar import ADDING, DIVISIONS, MULTIPLY_ADD, SCALAR_FUNCTIONS, table_of
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -60,6 +60,9 @@ from tilewright.target.core_model import (
 from tilewright.target.loop_costs import LoopCosts
 
 ADDITIONS = ("add", "subtract")  # have pipes of their own
+# Instructions, and loads of tables beside them, by which a vector of so many bytes looks up 256
+# (``backend/cpu/byte_tables.py``); shorter vectors have none for it.
+LOOKUPS = {64: (15, 0), 32: (35, 16)}
 SLOW_OPERATIONS = 4  # scalar operations of a function from which on it is none of one instruction
 
 
@@ -450,7 +453,24 @@ def _divisions(expression: Expr, variable: str) -> int:
     return count
 
 
+def _add_lookup(core: Core, work: Work, lanes: int) -> None:
+    """Bytes looked up in a table of 256: by permutations of registers, or one by one."""
+    costs, found = core.costs, LOOKUPS.get(core.target.vector_bytes)
+    work.count += 2
+    if found is None or lanes == 1:
+        work.load += costs.gather * lanes
+        work.functions += costs.gather
+        work.gathers = True
+        return
+    instructions, loads = found
+    work.arithmetic += instructions * costs.instruction
+    work.load += loads * costs.aligned_load
+
+
 def _add_function(core: Core, work: Work, name: str, dtype: DType, lanes: int) -> None:
+    if table_of(name) is not None:
+        _add_lookup(core, work, lanes)
+        return
     cycles, steps = function_cycles(core.costs, name, dtype, lanes)
     if name == MULTIPLY_ADD:
         cycles = core.multiply_add(dtype) or cycles

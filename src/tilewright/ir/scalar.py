@@ -1,8 +1,9 @@
 """The scalar functions that ``Map`` applies to every element.
 
 One row per function: arity, how the result's element type follows from the operands', and the numpy
-meaning. Backends have one emitter per row. Half-precision operands never reach a scalar function:
-fission computes them in float32. Read ``SCALAR_FUNCTIONS``.
+meaning. Any function of one byte has a row as well: its name says what it gives for each of them.
+Backends have one emitter per row. Half-precision operands never reach a scalar function: fission
+computes them in float32. Read ``SCALAR_FUNCTIONS``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -144,7 +146,46 @@ _TABLE = (
     ScalarFunction("select", 3, "select", np.where),
 )
 
-SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {row.name: row for row in _TABLE}
+_LOOKUP = "table_"  # begins the names of functions of one byte
+_BYTE_VALUES = 256  # of 8 bits
+
+
+def table_name(table: bytes) -> str:
+    """The name of the function of one byte that gives ``table[byte]``."""
+    assert len(table) == _BYTE_VALUES
+    return _LOOKUP + table.hex()
+
+
+@lru_cache(maxsize=256)
+def table_of(function: str) -> bytes | None:
+    """What a function of one byte gives for each; None for any other function."""
+    if not function.startswith(_LOOKUP):
+        return None
+    try:
+        table = bytes.fromhex(function.removeprefix(_LOOKUP))
+    except ValueError:
+        return None
+    return table if len(table) == _BYTE_VALUES else None
+
+
+def _looked_up(table: bytes, a: Array) -> Array:
+    return np.frombuffer(table, np.uint8)[a.view(np.uint8)].view(a.dtype)
+
+
+class _Functions(dict[str, ScalarFunction]):
+    """Rows by name; a function of one byte, whose name says all of it, has one when asked for."""
+
+    def __missing__(self, name: str) -> ScalarFunction:
+        table = table_of(name)
+        if table is None:
+            raise KeyError(name)
+        return ScalarFunction(name, 1, "same", partial(_looked_up, table))
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and table_of(name) is not None)
+
+
+SCALAR_FUNCTIONS: dict[str, ScalarFunction] = _Functions((row.name, row) for row in _TABLE)
 
 
 def result_type(function: ScalarFunction, operands: tuple[DType, ...]) -> DType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from tilewright.ir.scalar import DIVISIONS, SIMPLE_FUNCTIONS
+from tilewright.ir.scalar import DIVISIONS, SIMPLE_FUNCTIONS, table_of
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -132,12 +132,23 @@ def is_light_on_bytes(loop: Loop) -> bool:
     stores = [part for part in loop.body if isinstance(part, Store)]
     widths = {access.buffer.dtype.bytes for access in (*accesses, *stores)}
     parts = (part for value in values for part in value_parts(value))
-    return 1 in widths and not loop.accumulators and not any(map(is_function, parts))
+    are_light = all(not is_function(part) or is_lookup(part) for part in parts)
+    return 1 in widths and not loop.accumulators and are_light
 
 
 def is_function(part: Value) -> bool:
     """Whether a part of a value is a function of several instructions."""
     return isinstance(part, Apply) and part.function not in SIMPLE_FUNCTIONS
+
+
+def is_lookup(part: Value) -> bool:
+    """Whether a part of a value looks up what a function gives for a byte."""
+    return isinstance(part, Apply) and table_of(part.function) is not None
+
+
+def looks_up_bytes(loop: Loop) -> bool:
+    """Whether an innermost loop looks up what functions give for bytes."""
+    return any(is_lookup(part) for value in own_values(loop) for part in value_parts(value))
 
 
 def lies_near(part: Value, variable: str, is_picked: Callable[[Load], bool]) -> bool:

@@ -17,11 +17,17 @@ from tilewright.tile.attention.variants import attention_variants
 from tilewright.tile.convolutions.convolution import lower_convolution
 from tilewright.tile.library import with_libraries
 from tilewright.tile.loops.joined import lower_concat
-from tilewright.tile.loops.loops import lower_loops, lower_other_order
+from tilewright.tile.loops.loops import (
+    lower_across_rows,
+    lower_in_rows,
+    lower_loops,
+    lower_other_order,
+)
 from tilewright.tile.loops.recurrence import lower_recurrence
 from tilewright.tile.loops.scan import lower_scan
 from tilewright.tile.loops.scatter import lower_scatter
 from tilewright.tile.passes.borders import with_borders
+from tilewright.tile.passes.byte_tables import with_byte_tables
 from tilewright.tile.passes.checks import with_checks_first
 from tilewright.tile.passes.gather_rows import with_gather_rows
 from tilewright.tile.passes.lookahead import with_lookahead
@@ -45,6 +51,15 @@ _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], TileProgram]] = {
     KernelKind.LOOPS: lower_loops,
     KernelKind.CONCAT: lower_concat,
     KernelKind.SCAN: lower_scan,
+}
+
+_Way = Callable[[Kernel, Lowering], TileProgram | None]
+# Blocks along another axis than the last one, few columns as rows, and many short rows across,
+# where sizes decide between them.
+_OTHERS: dict[str, _Way] = {
+    "other order": lower_other_order,
+    "columns": lower_in_rows,
+    "turned": lower_across_rows,
 }
 
 
@@ -132,21 +147,25 @@ def _loops(kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine) -> t
         return _windows(kernel, fresh, machine)
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
-    steps = _steps(program, lowering, kernel)
+    steps = with_byte_tables(_steps(program, lowering, kernel), machine)
     if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
         steps = with_masks(with_streams(kernel, steps, lowering.scope, machine.target), machine)
     plain = Variant("loops", steps, constant(0))
-    other = _other_order(kernel, fresh(), machine) if kernel.kind is KernelKind.LOOPS else ()
-    return (plain, *other)
+    if kernel.kind is not KernelKind.LOOPS:
+        return (plain,)
+    others = [_other(name, way, kernel, fresh(), machine) for name, way in _OTHERS.items()]
+    return (plain, *(variant for found in others for variant in found))
 
 
-def _other_order(kernel: Kernel, lowering: Lowering, machine: Machine) -> tuple[Variant, ...]:
-    """Blocks computed along another axis than the last one, where sizes decide between them."""
-    program = lower_other_order(kernel, lowering)
+def _other(
+    name: str, way: _Way, kernel: Kernel, lowering: Lowering, machine: Machine
+) -> tuple[Variant, ...]:
+    """A variant by another way through the same nest, where there is one."""
+    program = way(kernel, lowering)
     if program is None:
         return ()
-    steps = with_masks(_steps(program, lowering, kernel), machine)
-    return (Variant("other order", steps, constant(0)),)
+    steps = with_byte_tables(_steps(program, lowering, kernel), machine)
+    return (Variant(name, with_masks(steps, machine), constant(0)),)
 
 
 def _steps(program: TileProgram, lowering: Lowering, kernel: Kernel) -> tuple[LoweredStep, ...]:

@@ -22,7 +22,13 @@ from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.vectors import Scalars
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Accumulator, Convert, Let, LetIndex, Load, Loop, Statement, Store
-from tilewright.ir.tile_walk import is_beside, value_buffers, value_parts, value_symbols
+from tilewright.ir.tile_walk import (
+    is_beside,
+    looks_up_bytes,
+    value_buffers,
+    value_parts,
+    value_symbols,
+)
 from tilewright.shape import symbol
 
 PIECE = 1024  # positions: what is read of them for the check is in the first cache afterwards
@@ -58,6 +64,11 @@ def changes_positions(loop: Loop) -> bool:
         if isinstance(s, LetIndex) and loop.variable in value_symbols(s.value, {})
     }
     return any(isinstance(s, Store) and read & set(s.offset.free_symbols) for s in loop.body)
+
+
+def is_by_elements(loop: Loop) -> bool:
+    """Whether vectors of a loop would look up or change one lane after the other all the same."""
+    return only_looks_up(loop) or changes_positions(loop) or looks_up_bytes(loop)
 
 
 def checked_loop(loop: Loop) -> CheckedLoop | None:

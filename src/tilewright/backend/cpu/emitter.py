@@ -15,6 +15,7 @@ from llvmlite import ir
 
 from tilewright.backend.cpu import math as float_functions
 from tilewright.backend.cpu import math_integer as integer_functions
+from tilewright.backend.cpu.byte_tables import looked_up
 from tilewright.backend.cpu.convert import Converter, integer_limits, register_type
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import (
@@ -27,7 +28,7 @@ from tilewright.backend.cpu.math_integer import Integers
 from tilewright.backend.cpu.narrow_dots import pair_products
 from tilewright.backend.cpu.vector_functions import call
 from tilewright.ir.dtype import DType
-from tilewright.ir.scalar import COMBINE, MULTIPLY_ADD, SCALAR_FUNCTIONS
+from tilewright.ir.scalar import COMBINE, MULTIPLY_ADD, SCALAR_FUNCTIONS, table_of
 from tilewright.ir.tile import Apply, Convert, Literal, Value
 from tilewright.ir.tile_magnitudes import magnitude
 from tilewright.support.errors import UnsupportedError
@@ -89,6 +90,9 @@ class Emitter:
 
         Half-precision operands are computed in float32 and rounded.
         """
+        table = table_of(function)
+        if table is not None:
+            return looked_up(self.builder, self.level, table, operands[0])
         if function == "select":
             return self.builder.select(operands[0], operands[1], operands[2])
         if dtype.is_half:

@@ -33,7 +33,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
-from tilewright.ir.tile_walk import may_fault, slope, value_loads, value_parts
+from tilewright.ir.tile_walk import looks_up_bytes, may_fault, slope, value_loads, value_parts
 from tilewright.shape import Expr, symbol
 from tilewright.target.core_model import VECTORS_TOGETHER
 
@@ -63,6 +63,9 @@ def write_lookups(frame: LoopFrame, loop: Loop, bounds: tuple[ir.Value, ir.Value
     picking = picking_loop(loop) if frame.level.has_lookup else None
     if picking is not None:
         write_picking_loop(frame, picking, bounds)
+        return True
+    if looks_up_bytes(loop):
+        frame.usual(loop, *bounds)
         return True
     checked = checked_loop(loop)
     if checked is not None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from tilewright.backend.cpu.checked_loops import changes_positions, only_looks_up
+from tilewright.backend.cpu.checked_loops import is_by_elements
 from tilewright.backend.cpu.code_product import CodeShape, code_product_function
 from tilewright.backend.cpu.cover import stepping
 from tilewright.backend.cpu.dots import DotProducts, Products, contiguous_products
@@ -29,6 +29,7 @@ from tilewright.backend.cpu.register_tile import most_vectors
 from tilewright.backend.cpu.row_loops import RowLoop, row_loop, write_row_loop
 from tilewright.backend.cpu.running import running_step, write_running
 from tilewright.backend.cpu.streams import streamed_loop
+from tilewright.backend.cpu.table_loops import write_table_loop
 from tilewright.backend.cpu.transposed_runs import write_transposed
 from tilewright.ir.scalar import ADDING
 from tilewright.ir.tile import (
@@ -385,7 +386,7 @@ class FunctionFrame:
 
     def usual(self, loop: Loop, begin: ir.Value, end: ir.Value) -> None:
         """The iterations in [begin, end) of a loop that reduces nothing."""
-        self._iterations(loop, (begin, end), [], masked=False)
+        self._iterations(loop, write_table_loop(self, loop, (begin, end)), [], masked=False)
 
     def _end_of_vectors(self, begin: ir.Value, end: ir.Value) -> ir.Value:
         """Where the last of the vectors ends that are taken several at a time."""
@@ -433,7 +434,7 @@ class FunctionFrame:
         hints = LoopHints(
             independent=loop.independent,
             masked=masked and self.level.has_masks,
-            by_elements=only_looks_up(loop) or changes_positions(loop),
+            by_elements=is_by_elements(loop),
             fills_vectors=fills_vectors(loop, self.level),
         )
         mark_loop(function.module, blocks, again, hints)

@@ -7,16 +7,18 @@ collapsed into one; the last loop is cut into chunks, and all but the chunk is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Reshape
+from tilewright.ir.primitives import ArgReduce, Contract, Convolve, Reduce, Reshape, Window
 from tilewright.ir.tile import Loop, Statement, TileBuffer, TileProgram
 from tilewright.ir.views import linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, total
+from tilewright.tile.loops.few_columns import Nest, in_rows
 from tilewright.tile.loops.interchange import interchanged, reduces_across
 from tilewright.tile.loops.pixels import as_pixels
+from tilewright.tile.loops.rows_across import across_rows
 from tilewright.tile.loops.turned import in_blocks, turned_orders
 from tilewright.tile.moves.transposes import as_transpose, as_transposed_runs
 from tilewright.tile.nests import collapse, finish, target_buffers, task_columns
@@ -26,6 +28,8 @@ from tilewright.tile.values.lowering import Lowering
 # the time across where there are three of them (Zen 4). Of two, those of 10 take half of it, those
 # of hundreds as long, and with registers for masks 1.8 times as long, which no price decides yet.
 LEAST_ACROSS = 3
+REDUCING = (Reduce, ArgReduce, Contract, Convolve, Window)
+Way = Callable[[Lowering, Sequence[tuple[str, Expr]], Sequence[Statement]], Nest | None]
 CHUNK = 4096  # elements in one task: small enough to balance, large enough to amortise
 SHORT = 16  # iterations that LLVM unrolls; a task of so few would cost more than what it does
 
@@ -60,6 +64,29 @@ def lower_other_order(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
     if runs is not None:
         return finish(lowering, kernel, runs[0], [runs[1]], targets)
     return _turned(kernel, lowering, variables, body, targets, 1)
+
+
+def lower_in_rows(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
+    """Tasks of all columns, turned into rows that are reduced one by one; or None."""
+    return _reduced(kernel, lowering, in_rows)
+
+
+def lower_across_rows(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
+    """Tasks of many short rows, turned so that vectors reduce neighbouring ones; or None."""
+    return _reduced(kernel, lowering, across_rows)
+
+
+def _reduced(kernel: Kernel, lowering: Lowering, way: Way) -> TileProgram | None:
+    """The nest by a way that may know none for it."""
+    if not any(isinstance(current.primitive, REDUCING) for current in kernel.body):
+        return None
+    targets = target_buffers(kernel)
+    variables = store_elements(kernel, lowering, targets)
+    bodies = [lowering.close() for _ in variables][::-1]
+    if not bodies or not _is_one_body(lowering, bodies):
+        return None
+    made = way(lowering, *collapse(lowering, variables, bodies[-1]))
+    return None if made is None else finish(lowering, kernel, *made, targets)
 
 
 def store_elements(
