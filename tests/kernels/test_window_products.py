@@ -78,7 +78,7 @@ WINDOWS = (
     Case("five", (5, 5), padding=2, after=2, channels=16),
     Case("seven-stride", (7, 7), stride=3, padding=3, after=3, channels=40),
     Case("dilated", (3, 3), dilation=3, padding=3, after=3),
-    Case("beyond", (2, 3), padding=4, after=3),
+    Case("shifted", (4, 5), padding=3, channels=33),
     Case("stem", (3, 3), padding=1, after=1, taps=3, step=2, inputs=3, channels=32),
     Case("deep", (3, 3), padding=1, after=1, taps=3, inputs=24, channels=32),
     Case("pooled", (3, 3), stride=2, padding=1, after=1, kind="maximum", taps=3, channels=64),
@@ -157,7 +157,7 @@ def test_data_with_its_channels_first() -> None:
 @pytest.mark.slow
 def test_volumes_and_results_that_read_others() -> None:
     """Bands go along the first axis; a residual is added to what the windows make."""
-    case = Case("volume", (3, 2, 3), padding=1, after=1, channels=12)
+    case = Case("volume", (3, 3, 3), padding=1, after=1, channels=12)
     space = Space()
     made = windows(convolved(image(space, case, names="ndhw"), case, rank=3), case)
     total = apply("add", made, space.input("residual", F32, *made.shape))
@@ -179,3 +179,10 @@ def test_the_programs_mean_what_the_machine_code_does(name: str) -> None:
         want = run.outputs(inputs, sizes, lambda _: 0)
         got = compiled.guarded("x86-64", inputs, sizes)
         compare_outputs(graph, got, want, (length(case), 64.0), f"{sizes}")
+
+
+def test_windows_that_may_lie_outside_stay_apart() -> None:
+    """They have results even for images without pixels, for which no task has a pixel to make."""
+    graph = network(Case("beyond", (2, 3), padding=4, after=3))
+    made = check(graph, CASES, length=24, scale=64)
+    assert kinds(made) == ["contraction", "window"]

@@ -34,7 +34,7 @@ from tilewright.ir.views import is_view
 from tilewright.ir.window_product import window_product_of
 from tilewright.plan.inline import cost, divides_integers, is_light, is_simple
 from tilewright.plan.seeds import has_columns, has_tiles, kind_to_seed
-from tilewright.shape import Expr, Scope, constant
+from tilewright.shape import Expr, Scope, Truth, constant
 
 OUTPUT_LIMIT = 3  # results that one kernel may write
 TAP_COST = 2  # operations that may be repeated for every tap of a window
@@ -79,6 +79,10 @@ class Legality:
         parts = window_product_of(kernel)
         if parts is None:
             return "has windows that do not go over the pixels of its product alone"
+        pixels, results = (part.seed.shape[1:-1] for part in (parts.first, parts.last))
+        fewer = map(self._scope.is_less_equal, results, pixels)
+        if any(truth is not Truth.YES for truth in fewer):
+            return "has windows that may lie where there is no pixel, whose tasks would make them"
         return self.reason(parts.first) or self.reason(parts.last)
 
     def _operands(self, kernel: Kernel) -> str | None:
