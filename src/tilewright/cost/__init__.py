@@ -31,6 +31,7 @@ from tilewright.cost.recurrence import (
     step_tasks,
 )
 from tilewright.cost.row_product import apart_time, together_time
+from tilewright.cost.taken import taken_time
 from tilewright.cost.vector_work import combination_cycles, function_cycles
 from tilewright.cost.window_product import band_time
 from tilewright.cost.workers import CallRun, Loss, SharedStep, StepRun, Tasks, simulated
@@ -64,6 +65,7 @@ __all__ = [
     "shared_units_time",
     "simulated",
     "step_tasks",
+    "taken_time",
     "tiles_time",
     "together_time",
     "workers_for",

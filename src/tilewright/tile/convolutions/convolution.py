@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilewright.cost import Machine, contraction_time, contraction_work
+from tilewright.cost import (
+    Machine,
+    contraction_time,
+    contraction_work,
+    taken_time,
+    workers_for,
+)
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, kernel_of
 from tilewright.ir.primitives import Constant, Convolve, Transpose
@@ -164,8 +170,20 @@ def _turned_first(kernel: Kernel, tile: RegisterTile, choice: Choice) -> tuple[V
         waited = moved.cost + meetings(moved.steps, machine)
         for direct in _direct_variants(after, lambda: Lowering(after, scope), tile, choice):
             steps = tuple(between(step, spaces) for step in (*moved.steps, *direct.steps))
-            made.append(Variant(f"turned; {direct.name}", steps, waited + direct.cost))
+            taken = _taken_time(data, machine, moved.steps[-1], direct.steps[0])
+            made.append(Variant(f"turned; {direct.name}", steps, waited + direct.cost + taken))
     return tuple(made)
+
+
+def _taken_time(data: Node, machine: Machine, writer: LoweredStep, reader: LoweredStep) -> Expr:
+    """Picoseconds for lines of transposed data that another thread has read in the last call.
+
+    Both steps share the pixels out alike: half of the lines, where shares end elsewhere (two
+    threads of Zen 4: 2.1 to 3.4 ns for each line that a thread writes).
+    """
+    half = product(data.shape) * data.dtype.bytes // 2
+    works = (1000 * step.program.work for step in (writer, reader))
+    return taken_time(half, machine, *(workers_for(work, symbol(THREADS)) for work in works))
 
 
 def _narrow_variants(

@@ -19,6 +19,8 @@ from tilewright.cost import (
     contraction_time,
     contraction_work,
     lone_lines_time,
+    taken_time,
+    workers_for,
 )
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
@@ -92,7 +94,7 @@ def turned_way(
     tile = kernel_tiles(tile, product_of, fresh().scope, machine)
     steps = lower_turned(kernel, fresh, tile)
     assert steps is not None, f"{kernel.label}: it could be turned before"
-    before = step_price(steps[0], machine).time(machine, symbol(THREADS))
+    before = _before(steps, machine)
 
     def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
         steps = lower_turned(kernel, fresh, tile, blocking)
@@ -100,6 +102,16 @@ def turned_way(
         return steps
 
     return Way(", channels last", lower, priced=lambda price: price + before)
+
+
+def _before(steps: tuple[LoweredStep, LoweredStep], machine: Machine) -> Expr:
+    """Picoseconds of the first step, until all threads may begin with the second one."""
+    threads, (first, second) = symbol(THREADS), steps
+    price, nest = step_price(first, machine), ProductNest.of(second.program)
+    moved = nest.m * nest.k * nest.dtype.bytes
+    writers = workers_for(price.alone, threads)
+    readers = workers_for(1000 * contraction_work(nest, machine), threads)
+    return price.time(machine, threads) + taken_time(moved, machine, writers, readers)
 
 
 def lower_turned(

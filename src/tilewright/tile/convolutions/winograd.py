@@ -19,18 +19,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.cost import Machine, contraction_time, contraction_work, workers_for
+from tilewright.cost import (
+    Machine,
+    contraction_time,
+    contraction_work,
+    taken_time,
+    workers_for,
+)
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import LINE_BYTES, Local, Store, TileBuffer, View
+from tilewright.ir.tile import Local, Store, TileBuffer, View
 from tilewright.shape import (
     Expr,
     constant,
     product,
-    select,
     symbol,
 )
 from tilewright.target.core_model import LINE_ELEMENTS
@@ -139,27 +144,24 @@ def winograd_steps(
 
 
 def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
-    """Picoseconds of the three steps, with as many threads as there are."""
+    """Picoseconds of the three steps, with as many threads as there are.
+
+    Between them a thread takes over from others what these have made, and writes in the next call
+    what they have read.
+    """
     threads = symbol(THREADS)
     data, products, results = steps
-    transforms = (step_price(step, machine).time(machine, threads) for step in (data, results))
+    first, last = (step_price(step, machine) for step in (data, results))
     nest = ProductNest.of(products.program)
-    times = sum(transforms, contraction_time(nest, machine, threads))
-    return times + _handed_time(nest, machine, threads)
-
-
-def _handed_time(nest: ProductNest, machine: Machine, threads: Expr) -> Expr:
-    """Picoseconds for what a thread takes over from others between the steps.
-
-    Tasks of the steps divide what lies between them in other ways, so that each line was last read
-    by any of the threads when the next call writes it, and is in a cache of that one still if all
-    of them hold everything.
-    """
-    elements = product([size for _, size in nest.batch]) * nest.m * (nest.k + nest.n)
-    workers, size = workers_for(1000 * contraction_work(nest, machine), threads), nest.dtype.bytes
-    line = round(1000 * machine.core.threads.taken_ns)
-    taken = elements * size // LINE_BYTES * line * (workers - 1) // (workers * workers)
-    return select(machine.holds(2, elements // workers, size), taken, 0)
+    size, images = nest.dtype.bytes, product([extent for _, extent in nest.batch])
+    before, after = (workers_for(price.alone, threads) for price in (first, last))
+    workers = workers_for(1000 * contraction_work(nest, machine), threads)
+    weights, made = images * nest.n * nest.k * size, images * nest.m * nest.n * size
+    read = images * nest.m * nest.k * size
+    taken = taken_time(read, machine, before, workers, weights + made)
+    taken = taken + taken_time(made, machine, workers, after)
+    times = first.time(machine, threads) + last.time(machine, threads)
+    return times + contraction_time(nest, machine, threads) + taken
 
 
 # ---------------------------------------------------------------- contractions

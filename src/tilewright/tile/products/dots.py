@@ -134,7 +134,10 @@ def dots_time(
     # what comes from memory, as each of many streams is short.
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
     sums = batch * (sums + rows * columns * machine.picoseconds(costs.result))
+    # Results lie along the rows of a task, which are few: the loop over them is entered each time.
+    entered = tasks * (constant(1) if _are_few(columns) else columns)
     sums = sums + tasks * machine.picoseconds(_task_cycles(machine, len(heights)))
+    sums = sums + entered * machine.picoseconds(machine.core.loops.enter)
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
     shown = select(less_equal(depth, PAGE_BYTES // size), *costs.memory_shown)
