@@ -22,16 +22,17 @@ from tilewright.policy import Problem
 from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.shape import Expr, Scope, ceil_div, maximum, product, symbol
-from tilewright.target.core_model import LINE_ELEMENTS
-from tilewright.tile.convolutions.gathered import gathered_time
+from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_last
 from tilewright.tile.narrow import meetings
 from tilewright.tile.prices import shared_out
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.stitched.window_product import lower_window_product
+from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import is_pointwise
 from tilewright.tile.variants import (
     THREADS,
+    LoweredStep,
     Once,
     Variant,
     between,
@@ -40,10 +41,9 @@ from tilewright.tile.variants import (
 )
 
 Alone = Callable[[Kernel], tuple[Variant, ...]]  # the variants of a kernel by itself
-PANELS = (1, 2, 4)  # of channels in a block …
-LEAST_CHANNELS = 2 * LINE_ELEMENTS  # … of so many: loops of fewer are entered more than they run
-# How far what is left of all variants may be from the best of them: every one is met in each call.
-CLOSE = Bound(mean=0.0005, worst=0.003, most=12)
+CHANNELS = 64  # of a block: four lines, and loops that are not entered more than they run
+# How far what is left of all variants may be from the best of them: each is more code.
+CLOSE = Bound(mean=0.005, worst=0.05, most=6)
 
 
 def window_product_variants(
@@ -68,16 +68,15 @@ def window_product_variants(
         for first in firsts
         for last in lasts
     ]
-    tile = kernel_tiles(
-        tile, lambda size: lower_window_product(parts, scope, size, 1), scope, machine
-    )
-    width = tile.for_product(parts.first.seed).columns
-    bands = [
-        banded_variant(parts, scope, tile, machine, panels)
-        for panels in PANELS
-        if panels * width >= LEAST_CHANNELS
-    ]
-    return _needed((*apart, *bands), scope, machine)
+    # As wide as for the product by itself, so that all variants share weights.
+    tile = kernel_tiles(tile, lambda size: _product(parts.first, scope, size), scope, machine)
+    panels = -(-CHANNELS // tile.for_product(parts.first.seed).columns)
+    banded = banded_variant(parts, scope, tile, machine, panels)
+    return _needed((*apart, banded), scope, machine)
+
+
+def _product(kernel: Kernel, scope: Scope, tile: RegisterTile) -> LoweredStep:
+    return lower_channels_last(kernel, Lowering(kernel, scope), tile)
 
 
 def _needed(variants: Sequence[Variant], scope: Scope, machine: Machine) -> tuple[Variant, ...]:
