@@ -108,6 +108,7 @@ def lower_window_product(
     row = _BandRow(parts, following, bands, (shown, wide), nest.columns.block)
     statements = row.statements()
     (store,) = nest.finish.stores
+    assert not nest.blocks.store, f"{parts.first.label}: its channels do not lie side by side"
     place = (symbol("_m") - BEGIN) * wide + (symbol("_n") - FIRST)
     finish = replace(nest.finish, stores=(Store(shown, place, store.value),), streamed=NEVER)
     steps = replace(nest.steps, body=(replace(nest.product, target=finish),))
