@@ -17,6 +17,7 @@ from tilewright.ir.graph import Node, same, topological
 from tilewright.ir.kernel import Kernel, KernelKind, kernel_of
 from tilewright.ir.primitives import Constant, Reduce
 from tilewright.ir.row_product import row_product_of
+from tilewright.ir.window_product import window_product_of
 from tilewright.rewrite.precision import Narrower
 from tilewright.shape import Scope, constant
 from tilewright.tile.loops.loops import lower_loops
@@ -93,6 +94,10 @@ def narrow_nodes(kernel: Kernel, narrower: Narrower) -> tuple[Node, ...]:
         parts = row_product_of(kernel)
         assert parts is not None, f"{kernel.label}: its rows are not those of a product"
         part = parts.first
+    elif kernel.kind is KernelKind.WINDOW_PRODUCT:
+        windows = window_product_of(kernel)
+        assert windows is not None, f"{kernel.label}: its windows are not those of a product"
+        part = windows.first
     elif kernel.kind is not KernelKind.CONTRACTION:
         return ()
     found = narrow_kernel(part, narrower)
