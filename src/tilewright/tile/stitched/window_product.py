@@ -17,7 +17,9 @@ Start with :func:`lower_window_product`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
+from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
@@ -53,9 +55,11 @@ from tilewright.tile.convolutions.gathered import lower_channels_last
 from tilewright.tile.products.contraction import MANY_TASKS
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.values.taps import is_pointwise
 from tilewright.tile.variants import THREADS, LoweredStep
 from tilewright.tile.windows.channel_windows import ChannelRow
 
+PLACE_BYTES = 8  # of an entry of a table
 IMAGE, BAND, BEGIN, FIRST, LAST = (symbol(name) for name in ("_b2", "_b3", "_m0", "_n0", "_n1"))
 
 
@@ -134,7 +138,7 @@ def _bands(parts: WindowProduct, tile: RegisterTile, columns: Expr) -> Bands:
     reach = (constant(0) + taps[0] - 1) * primitive.dilations[0] + 1
     stride, outputs = primitive.strides[0], windowed.shape[1]
     weights, size = seed.inputs[1], seed.dtype.bytes
-    each = product(seed.shape[2:-1]) * ((columns + weights.shape[1]) * size)
+    each = product(seed.shape[2:-1]) * (columns * size + _read_bytes(seed))
     panel = columns * product(weights.shape[1:]) * size
     fitting = (tile.room - panel) // maximum(each, 1)
     most = maximum((fitting - reach) // stride + 1, 1)
@@ -147,6 +151,17 @@ def _bands(parts: WindowProduct, tile: RegisterTile, columns: Expr) -> Bands:
     rows = minimum(seed.shape[1], (own - 1) * stride + reach)
     shape = seed.shape[:-1]
     return Bands(ceil_div(outputs, own), own, rows, shape, stride, primitive.low[0])
+
+
+def _read_bytes(seed: Node) -> int:
+    """Bytes for each pixel of what a convolution reads, and of the table that says where."""
+    primitive, weights = seed.primitive, seed.inputs[1]
+    assert isinstance(primitive, Convolve)
+    taps = [size.value for size in weights.shape[2:]]
+    data = weights.shape[1].value * seed.dtype.bytes
+    for stride, count in zip(primitive.strides, taps, strict=True):
+        data *= min(stride, count)
+    return data + (0 if is_pointwise(seed) else PLACE_BYTES * prod(taps))
 
 
 def _banded(step: LoweredStep, bands: Bands) -> ProductNest:
