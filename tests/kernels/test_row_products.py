@@ -36,6 +36,7 @@ from tilewright.policy import POLICIES
 from tilewright.shape import constant
 from tilewright.tile import lower
 from tilewright.tile.products.frame import Blocking
+from tilewright.tile.products.variants import needed
 from tilewright.tile.stitched import variants
 from tilewright.tile.stitched.row_product import RowBlocking
 from tilewright.tile.variants import THREADS, Variant
@@ -239,7 +240,9 @@ def test_whole_rows_are_taken_where_threads_would_meet() -> None:
     sums = node(Contract((), ((2, 0),)), x, fixed(data(F32, (512, 100), 3)))
     ways = _ways(space, softmax(sums))
     apart = ways.apart()
-    kept = ways.needed((*apart, *ways.together_as_chosen(apart)))
+    kept = needed(
+        (*apart, *ways.together_as_chosen(apart)), ways.scope, ways.machine, variants.CLOSE
+    )
     assert len(kept) <= 12
 
     def chosen(rows: int, threads: int) -> int:

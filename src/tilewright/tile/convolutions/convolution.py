@@ -8,7 +8,7 @@ outside. Nothing is unrolled in memory. Weights are packed when compiling. Start
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.cost import (
@@ -28,9 +28,8 @@ from tilewright.ir.tile import (
     Store,
     View,
 )
-from tilewright.policy import Policy, Problem
-from tilewright.policy.cover import Bound, cover
-from tilewright.policy.prices import other_prices, samples_of
+from tilewright.policy import Policy
+from tilewright.policy.cover import Bound
 from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import (
     Expr,
@@ -61,7 +60,7 @@ from tilewright.tile.products.contraction import (
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.tiles import kernel_tiles
-from tilewright.tile.products.variants import Choice, Way, best_somewhere, plain_ways
+from tilewright.tile.products.variants import Choice, Way, best_somewhere, needed, plain_ways
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import has_one_tap, is_pointwise
 from tilewright.tile.variants import (
@@ -105,7 +104,8 @@ def lower_convolution(
         others = () if direct_only else winograd_variants(kernel, fresh, tile, machine)
         narrow = _narrow_variants(kernel, fresh().scope, tile, machine, narrower)
         if narrow:
-            return _needed((*direct, *others, *narrow), machine, fresh().scope)
+            # Others' weights would be for nothing.
+            return needed((*direct, *others, *narrow), fresh().scope, machine, CLOSE)
         return best_somewhere((*direct, *others))
 
     def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
@@ -203,14 +203,6 @@ def _narrow_variants(
         )
         for prepared in narrow.prepared(scope, machine)
     )
-
-
-def _needed(variants: Sequence[Variant], machine: Machine, scope: Scope) -> tuple[Variant, ...]:
-    """The fewest that are close to the best at all sizes: others' weights would be for nothing."""
-    costs = tuple(variant.cost for variant in variants)
-    problem = Problem((), costs, scope, THREADS, machine.target)
-    prices = other_prices(problem, samples_of(problem))
-    return tuple(variants[number] for number in cover(prices, prices[:0], CLOSE))
 
 
 def _packed(

@@ -75,6 +75,7 @@ SHORT_RUN = 32  # elements to which no run is cut, however long it is otherwise
 FEW_CHANNELS = 16  # up to which lines are copied to make runs of all taps along them
 LINE_COLUMNS = 256  # of a block that reads whole lines: its first panel waits for them
 
+PLACE_BYTES = 8  # of an entry of a table
 OUTSIDE = "_outside"  # how many bytes after the data the zeros begin
 
 
@@ -238,6 +239,16 @@ def longest_run(length: int, most: int) -> int:
     return length // next((d for d in parts if length % d == 0), 1)
 
 
+def data_bytes(node: Node) -> int:
+    """Bytes of data for each result of a Convolve: those between it and the next ones as well."""
+    primitive, weights = node.primitive, node.inputs[1]
+    assert isinstance(primitive, Convolve)
+    data = weights.shape[1].value * node.dtype.bytes // elements_per_word(node)
+    for stride, taps in zip(primitive.strides, weights.shape[2:], strict=True):
+        data *= min(stride, taps.value)
+    return data
+
+
 def _resident_pixels(frame: Frame, runs: Expr, depth: Expr) -> tuple[Expr, int]:
     """The most pixels of a block, and the bytes of data for each of them.
 
@@ -246,15 +257,10 @@ def _resident_pixels(frame: Frame, runs: Expr, depth: Expr) -> tuple[Expr, int]:
     steps, which all tiles of rows read. There are fewer where there would be too few tasks.
     """
     node = frame.kernel.seed
-    primitive, weights = node.primitive, node.inputs[1]
-    assert isinstance(primitive, Convolve)
-    element = node.dtype.bytes
-    data = weights.shape[1].value * element // elements_per_word(node)
-    for stride, taps in zip(primitive.strides, weights.shape[2:], strict=True):
-        data *= min(stride, taps.value)
+    element, data = node.dtype.bytes, data_bytes(node)
     results = column_block(frame, COLUMN_BLOCK) * element
     panel = depth * (frame.tile.columns * element)
-    most = (frame.tile.room - panel) // (data + 8 * runs + results)
+    most = (frame.tile.room - panel) // (data + PLACE_BYTES * runs + results)
     most = minimum(maximum(most, 1), MOST_PIXELS)
     return minimum(most, maximum(frame.m // TASKS, LEAST_PIXELS)), data
 

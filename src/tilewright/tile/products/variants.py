@@ -17,6 +17,8 @@ from tilewright.ir.primitives import Constant
 from tilewright.ir.product_nest import ProductNest
 from tilewright.policy import BlockSizes, Extents, Kept, Policy, Problem, Space
 from tilewright.policy.candidates import product_blocks
+from tilewright.policy.cover import Bound, cover
+from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_DEPTH, BLOCK_ROWS
 from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import (
@@ -250,3 +252,13 @@ def best_somewhere(variants: Sequence[Variant]) -> tuple[Variant, ...]:
     costs = [evaluate_all((v.cost for v in variants), {THREADS: t}) for t in _THREAD_COUNTS]
     winners = {row.index(min(row)) for row in costs}
     return tuple(variant for number, variant in enumerate(variants) if number in winners)
+
+
+def needed(
+    variants: Sequence[Variant], scope: Scope, machine: Machine, close: Bound
+) -> tuple[Variant, ...]:
+    """The fewest that are as ``close`` to the best of all, by their prices, at all sizes."""
+    costs = tuple(variant.cost for variant in variants)
+    problem = Problem((), costs, scope, THREADS, machine.target)
+    prices = other_prices(problem, samples_of(problem))
+    return tuple(variants[number] for number in cover(prices, prices[:0], close))

@@ -17,8 +17,7 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.row_product import row_product_of
 from tilewright.policy import BlockSizes, Extents, Policy, Problem, Space
 from tilewright.policy.candidates import product_blocks
-from tilewright.policy.cover import Bound, cover
-from tilewright.policy.prices import other_prices, samples_of
+from tilewright.policy.cover import Bound
 from tilewright.policy.space import BLOCK_DEPTH, BLOCK_ROWS
 from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product, symbol, total
@@ -27,7 +26,7 @@ from tilewright.tile.prices import near_prices
 from tilewright.tile.products.contraction import lower_contraction
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.products.tiles import kernel_tiles
-from tilewright.tile.products.variants import contraction_variants
+from tilewright.tile.products.variants import contraction_variants, needed
 from tilewright.tile.rows.row_layouts import layouts
 from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.stitched.row_product import RowBlocking, lower_row_product
@@ -63,7 +62,7 @@ def row_product_variants(
     ways = RowProductVariants(kernel, scope, tile, machine, policy, once)
     apart = ways.apart(narrower)
     together = ways.together_as_chosen(apart)
-    return ways.needed((*apart, *together)) if together else apart
+    return needed((*apart, *together), scope, machine, CLOSE) if together else apart
 
 
 class RowProductVariants:
@@ -136,14 +135,7 @@ class RowProductVariants:
             for block in blocks
         )
 
-    def needed(self, variants: Sequence[Variant]) -> tuple[Variant, ...]:
-        """Those without which some sizes would take longer; the policy knew each part alone."""
-        problem = self._problem(variants)
-        prices = other_prices(problem, samples_of(problem))
-        kept = cover(prices, prices[:0], CLOSE)
-        return tuple(variants[number] for number in kept)
-
-    def _problem(self, others: Sequence[Variant], spaces: tuple[Space, ...] = ()) -> Problem:
+    def _problem(self, others: Sequence[Variant], spaces: tuple[Space, ...]) -> Problem:
         costs = tuple(variant.cost for variant in others)
         return Problem(spaces, costs, self.scope, THREADS, self.machine.target)
 

@@ -51,7 +51,7 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.target.core_model import spread_elements
-from tilewright.tile.convolutions.gathered import lower_channels_last
+from tilewright.tile.convolutions.gathered import PLACE_BYTES, data_bytes, lower_channels_last
 from tilewright.tile.products.contraction import MANY_TASKS
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.values.lowering import Lowering
@@ -59,7 +59,6 @@ from tilewright.tile.values.taps import is_pointwise
 from tilewright.tile.variants import THREADS, LoweredStep
 from tilewright.tile.windows.channel_windows import ChannelRow
 
-PLACE_BYTES = 8  # of an entry of a table
 IMAGE, BAND, BEGIN, FIRST, LAST = (symbol(name) for name in ("_b2", "_b3", "_m0", "_n0", "_n1"))
 
 
@@ -155,13 +154,8 @@ def _bands(parts: WindowProduct, tile: RegisterTile, columns: Expr) -> Bands:
 
 def _read_bytes(seed: Node) -> int:
     """Bytes for each pixel of what a convolution reads, and of the table that says where."""
-    primitive, weights = seed.primitive, seed.inputs[1]
-    assert isinstance(primitive, Convolve)
-    taps = [size.value for size in weights.shape[2:]]
-    data = weights.shape[1].value * seed.dtype.bytes
-    for stride, count in zip(primitive.strides, taps, strict=True):
-        data *= min(stride, count)
-    return data + (0 if is_pointwise(seed) else PLACE_BYTES * prod(taps))
+    taps = prod(size.value for size in seed.inputs[1].shape[2:])
+    return data_bytes(seed) + (0 if is_pointwise(seed) else PLACE_BYTES * taps)
 
 
 def _banded(step: LoweredStep, bands: Bands) -> ProductNest:

@@ -8,7 +8,7 @@ channels; it pays where pixels would not stay in cache from one step to the next
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.cost import Machine, band_time, contraction_time, contraction_work, loop_price
@@ -18,9 +18,7 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import Statement
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.window_product import WindowProduct, window_product_of
-from tilewright.policy import Problem
-from tilewright.policy.cover import Bound, cover
-from tilewright.policy.prices import other_prices, samples_of
+from tilewright.policy.cover import Bound
 from tilewright.shape import Expr, Scope, ceil_div, maximum, product, symbol
 from tilewright.tile.convolutions.convolution import FELT
 from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_last
@@ -28,6 +26,7 @@ from tilewright.tile.narrow import meetings
 from tilewright.tile.prices import shared_out
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.products.tiles import kernel_tiles
+from tilewright.tile.products.variants import needed
 from tilewright.tile.stitched.window_product import lower_window_product
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import is_pointwise
@@ -73,19 +72,11 @@ def window_product_variants(
     tile = kernel_tiles(tile, lambda size: _product(parts.first, scope, size), scope, machine)
     panels = -(-CHANNELS // tile.for_product(parts.first.seed).columns)
     banded = banded_variant(parts, scope, tile, machine, panels)
-    return _needed((*apart, banded), scope, machine)
+    return needed((*apart, banded), scope, machine, CLOSE)
 
 
 def _product(kernel: Kernel, scope: Scope, tile: RegisterTile) -> LoweredStep:
     return lower_channels_last(kernel, Lowering(kernel, scope), tile)
-
-
-def _needed(variants: Sequence[Variant], scope: Scope, machine: Machine) -> tuple[Variant, ...]:
-    """The fewest without which no size takes longer by their prices."""
-    costs = tuple(variant.cost for variant in variants)
-    problem = Problem((), costs, scope, THREADS, machine.target)
-    prices = other_prices(problem, samples_of(problem))
-    return tuple(variants[number] for number in cover(prices, prices[:0], CLOSE))
 
 
 def banded_variant(
@@ -111,7 +102,7 @@ def banded_variant(
     name = f"bands, {panels * nest.registers.columns}"
     cost = maximum(cost, windows.shared)
     # Two steps stay unless bands are faster by what is felt: with equal prices, bands of images
-    # that lie in cache took 1.05 to 1.1 times as long.
+    # that lie in cache took 1.02 to 1.1 times as long.
     return Variant(name, (shared_out(step, work),), cost + cost // FELT)
 
 
