@@ -7,6 +7,7 @@ and for those of the tasks that follow. Start with :class:`Prefetcher`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -25,7 +26,6 @@ from tilewright.shape import (
     less_equal,
     logical_and,
     logical_or,
-    minimum,
     select,
     symbol,
 )
@@ -107,11 +107,10 @@ class Prefetcher:
         right, names = nest.right, self.frame.names
         block = builder.sub(names[K1], names[K0])
         own = [(name, size) for name, size in nest.batch if name in right.offset.free_symbols]
-        after = {name: symbol(name) + 1 for name, _ in own[-1:]}  # if there is one: see ``more``
         first = origin(right, N0)
-        here, there = first + symbol(K1) * right.depth, first.substitute(after)
-        inside = less(symbol(K1), nest.k)
-        more = logical_or(inside, *(less(symbol(name) + 1, size) for name, size in own[-1:]))
+        here, inside = first + symbol(K1) * right.depth, less(symbol(K1), nest.k)
+        there, another = next_of_batch(first, own)
+        more = logical_or(inside, another)
         start = frame.index(select(inside, here, there))
         panel = builder.mul(builder.sub(names["_np"], names[N0]), block)
         start = builder.add(start, panel)
@@ -157,21 +156,20 @@ class Prefetcher:
         """
         nest, left = self.nest, self.nest.left
         assert isinstance(left, View)
-        after = {name: minimum(symbol(name) + 1, size - 1) for name, size in nest.batch[-1:]}
         width = self.columns
         last, alone = less_equal(nest.n, symbol(N1)), less_equal(nest.n, nest.columns.block)
         made = list[_Later]()
-        if after:
+        if nest.batch:
             # The very first panel is taken; under a block's only panel there is no other.
             rows = logical_and(last, less_equal(nest.m, nest.rows.block))
             panel = select(rows, symbol(N0) + select(alone, width, 0), -1)
-            base = origin(left, M0).substitute(after)
+            base, _ = next_of_batch(origin(left, M0), nest.batch)
             made.append(self._asked(left.buffer, base, left.row, panel))
         for block in nest.steps.load:
             if isinstance(block, TransposeBlock):
                 base = block.source_offset.substitute({K0: constant(0)})
-                here, there = ({N0: symbol(N1)}, {N0: constant(0)} | after)
-                base = select(last, base.substitute(there), base.substitute(here))
+                there, _ = next_of_batch(base.substitute({N0: constant(0)}), nest.batch)
+                base = select(last, there, base.substitute({N0: symbol(N1)}))
                 panel = symbol(N0) + select(alone, 2 * width, width)
                 made.append(self._asked(block.source, base, block.source_row, panel))
         return made
@@ -180,3 +178,19 @@ class Prefetcher:
         pointer = self.frame.pointers[buffer.name]
         place = self.frame.emitter.gep(pointer, self.dtype, self.frame.index(base))
         return _Later(place, self.frame.index(row), self.frame.index(panel))
+
+
+def next_of_batch(offset: Expr, batch: Sequence[tuple[str, Expr]]) -> tuple[Expr, Expr]:
+    """An offset for the next element of a batch, and whether there is one; else it stays.
+
+    The last axis moves on first; where it ends, the one before does, as of channels in groups the
+    next image comes after the last group.
+    """
+    if not batch:
+        return offset, constant(0)
+    *before, (name, size) = batch
+    inside = less(symbol(name) + 1, size)
+    beyond, more = next_of_batch(offset.substitute({name: constant(0)}), before)
+    outside = select(more, beyond, offset)
+    here = offset.substitute({name: symbol(name) + 1})
+    return select(inside, here, outside), logical_or(inside, more)
