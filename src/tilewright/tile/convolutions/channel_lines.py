@@ -139,16 +139,18 @@ class PackedLines:
     def _copied(self, frame: Frame, target: TileBuffer) -> None:
         """Fill the planes, where lines are met again channel by channel."""
         lowering, width = frame.lowering, self.node.shape[-1]
-        group, beyond = constant(0), (self.taps - 1) // self.stride
-        loops = [("_ch", self.channels)]
+        some, beyond = maximum(width, 1), (self.taps - 1) // self.stride
+        last = end = symbol("_n1")
+        loops, group = [("_ch", self.channels)], constant(0)
         if self.groups > 1:
             group = symbol("_g")
-            loops.append(("_g", (constant(0), constant(self.groups))))
-        end = symbol("_n1") + (self.taps - 1 - group) // self.stride * width
-        some = maximum(width, 1)
-        end = end if beyond else symbol("_n1")
-        lines = ("_q", (symbol("_n0") // some, ceil_div(end, some)))
+        if beyond:
+            last = end + beyond * width
+            end = end + (self.taps - 1 - group) // self.stride * width
+        lines = ("_q", (symbol("_n0") // some, ceil_div(last, some)))
         loops = [*loops, lines] if beyond else [lines, *loops]
+        # Groups take turns, so that the lines of a channel are read as they lie.
+        loops += [("_g", (constant(0), constant(self.groups)))] if self.groups > 1 else []
         for name, _ in loops:
             lowering.opened(name)
         where = symbol("_ch"), group, symbol("_q")
