@@ -7,14 +7,17 @@
 
 #include "built_in.hpp"
 #include "ordering.hpp"
+#include "widest.hpp"
 
 namespace tilewright {
 namespace {
 
 constexpr std::int64_t kGlanced = 16;  // elements that are compared before asking for a good one
 constexpr std::int64_t kFewSteps = 512;  // comparisons up to which elements are kept in order
-constexpr std::int64_t kFewBeside = 192;  // comparisons of a row up to which rows are beside each other
-constexpr std::int64_t kMostBeside = 2048;  // the same, of rows too short for lanes of their own
+// Comparisons of a row up to which rows are beside each other with vectors of 16 bytes, in proportion
+// with longer ones; then the same of rows too short for lanes of their own.
+constexpr std::int64_t kFewBeside = 192;
+constexpr std::int64_t kMostBeside = 2048;
 constexpr std::size_t kFewLanes = 32;  // lanes that are compared with each other
 constexpr std::int64_t kBeside = 16;   // rows that are gathered or compared at a time
 constexpr std::int64_t kAhead = 16;    // elements of these whose keys are made before they are compared
@@ -310,7 +313,8 @@ class Rows {
         from_{1, inner_},
         to_{1, inner_} {
     const std::int64_t beside = inner_ == 1 ? outer_ : inner_;
-    const std::int64_t most = has_lanes(wanted) ? kFewBeside : kMostBeside;
+    const std::int64_t wide = widest_vector_bytes() / kLeastVectorBytes;
+    const std::int64_t most = wide * (has_lanes(wanted) ? kFewBeside : kMostBeside);
     is_beside_ = kOwnBytes && wanted.count * wanted.length <= most && beside >= kLeastBeside;
     if (is_beside_ && inner_ == 1) {
       from_ = {wanted.length, 1};
@@ -344,7 +348,10 @@ class Rows {
   template <bool largest>
   void run_in(std::int64_t begin, std::int64_t end) const {
     if constexpr (kOwnBytes) {
-      if (is_beside_) return run_beside(BestBeside<T, largest>(wanted_), begin, end);
+      if (is_beside_) {
+        BestBeside<T, largest> best(wanted_);
+        return in_widest_vectors([&] { run_beside(best, begin, end); });
+      }
     }
     run_with(Best<T, largest>(wanted_), begin, end);
   }
@@ -362,7 +369,7 @@ class Rows {
   }
 
   template <typename Finder>
-  void run_beside(Finder best, std::int64_t begin, std::int64_t end) const {
+  void run_beside(Finder& best, std::int64_t begin, std::int64_t end) const {
     for (std::int64_t task = begin; task < end; ++task) {
       const auto [rows, count, to] = part(task);
       best.find(rows, count, from_, values_ == nullptr ? nullptr : values_ + to,

@@ -11,6 +11,7 @@ import pytest
 
 from support.graph_kit import F32, Space, check
 from tilewright.backend.cpu.emitter import Emitter
+from tilewright.backend.cpu.prefetch import asks_for_results
 from tilewright.ir.graph import node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
@@ -112,6 +113,26 @@ def test_near_dot_products_ask_by_way_of_the_first_cache(
     check(space.graph(node(Contract((), ((1, 1),)), left, right)), [{}], length=48)
     assert all(loop.streamed == NEVER for p in programs for loop in _loops(p.body))
     assert asked[True] > 0 and not asked[False]
+
+
+def test_lines_of_results_are_asked_for_where_panels_leave_their_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows of a single panel follow each other in memory, which hardware sees."""
+    programs = forced(
+        monkeypatch, lambda kernel, fresh, tile: (lower_contraction(kernel, fresh(), tile),)
+    )
+    space = Space()
+    m, n = space.dimensions("m n")
+    left, right = space.input("left", F32, m, 3), space.input("right", F32, 3, n)
+    check(space.graph(node(Contract((), ((1, 0),)), left, right)), [{"m": 5, "n": 2}], length=3)
+    for nest in map(ProductNest.of, programs):
+        width = nest.registers.columns
+        asked = [
+            asks_for_results(nest).evaluate({"m": rows, "n": columns, THREADS: 2})
+            for rows, columns in ((1 << 20, width), (1 << 20, width + 1), (1, width + 1))
+        ]
+        assert asked == [0, 1, 0]
 
 
 def _loops(body: tuple[Statement, ...]) -> list[Loop]:

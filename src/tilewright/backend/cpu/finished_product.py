@@ -18,7 +18,7 @@ from tilewright.backend.cpu.cover import by_height, by_vectors, heights, steppin
 from tilewright.backend.cpu.epilogue import FAR, STREAMED, Epilogue
 from tilewright.backend.cpu.function import Environment, Signature
 from tilewright.backend.cpu.indices import word
-from tilewright.backend.cpu.prefetch import Prefetcher
+from tilewright.backend.cpu.prefetch import Prefetcher, asks_for_results
 from tilewright.backend.cpu.register_tile import (
     Gathered,
     TileOperands,
@@ -35,16 +35,11 @@ from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
 from tilewright.ir.tile_walk import expressions
 from tilewright.shape import (
     Expr,
-    less_equal,
-    logical_and,
-    logical_not,
-    product,
     symbol,
 )
 from tilewright.target.core_model import (
     MASKED_VECTOR_BYTES,
     NEAR_PANEL_BYTES,
-    NEAR_RESULT_BYTES,
     ends_in_half,
 )
 
@@ -77,11 +72,8 @@ class FinishedProduct:
         past = [STREAMED] if nest.finish.streamed != NEVER else []
         environment = Environment(signature, [FAR, *past, *self.told])
         self.epilogue = Epilogue(frame.builder.module, name, nest, environment, frame.level)
-        elements = product([size for _, size in nest.batch]) * nest.m * nest.n
-        far = less_equal(NEAR_RESULT_BYTES // self.dtype.bytes, elements)
-        streamed = nest.finish.streamed
-        frame.names[FAR] = frame.index(logical_and(far, logical_not(streamed)))
-        frame.names[STREAMED] = frame.index(streamed)
+        frame.names[FAR] = frame.index(asks_for_results(nest))
+        frame.names[STREAMED] = frame.index(nest.finish.streamed)
         self.environment = environment.allocate(frame)
         self.lanes = self.level.lanes(self.dtype.bytes)
         self.vectors = self.registers.columns // self.lanes

@@ -25,11 +25,25 @@ from tilewright.shape import (
     less,
     less_equal,
     logical_and,
+    logical_not,
     logical_or,
+    product,
     select,
     symbol,
 )
-from tilewright.target.core_model import SHORT_ROW_BYTES
+from tilewright.target.core_model import NEAR_RESULT_BYTES, SHORT_ROW_BYTES
+
+
+def asks_for_results(nest: ProductNest) -> Expr:
+    """Whether tiles ask for the lines that they will be stored to: these are far and not foreseen.
+
+    Rows of a single panel follow each other in memory, as one stream that hardware sees. To ask for
+    its lines took 9 to 14 % longer (12 and 13 columns, 8 deep, two threads, AVX2 on Zen 4).
+    """
+    elements = product([size for _, size in nest.batch]) * nest.m * nest.n
+    far = less_equal(NEAR_RESULT_BYTES // nest.dtype.bytes, elements)
+    apart = less(nest.registers.columns, nest.n)
+    return logical_and(far, apart, logical_not(nest.finish.streamed))
 
 
 @dataclass

@@ -79,6 +79,8 @@ class RowColumns:
     With a range of rows, the body of a loop over blocks of these.
     """
 
+    folds = False  # whether loops over columns go on to those of the places after theirs
+
     def __init__(
         self, stages: RowStages, layout: Layout, in_parts: bool, given: RowRange | None = None
     ) -> None:
@@ -371,7 +373,7 @@ class RowColumns:
         axes = {axis for axis, size in pairs if not (size.is_constant and size.value == 1)}
         if not axes.isdisjoint(self.layout.strided) or axes.isdisjoint(columns):
             return False
-        return self.stages.stage_of(operand) > 0 or not columns <= axes
+        return self.folds or self.stages.stage_of(operand) > 0 or not columns <= axes
 
     def _spread_node(
         self, node: Node, value: Callable[[list[Expr]], Value]

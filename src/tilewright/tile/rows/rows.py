@@ -2,7 +2,8 @@
 
 Each stage of a kernel (``stages``) is a sweep over whole rows that stay in cache. Where rows
 lie side by side in memory, vectors run across them (``row_columns``); where these are very few,
-rows one by one are a variant, and so are the columns turned into rows (``turned_columns``).
+rows one by one are a variant, and so are the columns turned into rows (``turned_columns``), and
+several places of all columns together (``folded_columns``).
 Otherwise one task has one row, and vectors run along it (``rows_along``). Where rows
 may be short, there is a variant that turns blocks of them (``turned_rows``), where they may be few
 and long one in which threads share each sweep (``parts``). Start with :func:`lower_rows`.
@@ -14,12 +15,14 @@ from collections.abc import Callable
 from functools import partial
 
 from tilewright.cost import Machine
-from tilewright.ir.kernel import Kernel
+from tilewright.ir.kernel import Kernel, RowSpace
 from tilewright.ir.tile import TileProgram
-from tilewright.shape import constant
+from tilewright.shape import constant, product
+from tilewright.target.core_model import WIDE_LANES
 from tilewright.tile.passes.borders import with_borders
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
+from tilewright.tile.rows.folded_columns import FoldedColumns
 from tilewright.tile.rows.parts import (
     MakeTask,
     RowTask,
@@ -28,7 +31,7 @@ from tilewright.tile.rows.parts import (
     may_pay,
 )
 from tilewright.tile.rows.row_columns import RowColumns
-from tilewright.tile.rows.row_layouts import Layout, layouts
+from tilewright.tile.rows.row_layouts import WIDEST, Layout, layouts
 from tilewright.tile.rows.rows_along import Rows
 from tilewright.tile.rows.stages import NotOneLoopError, RowStages
 from tilewright.tile.rows.turned_columns import TurnedColumns
@@ -50,6 +53,7 @@ def lower_rows(
         if columns[1].layout.has_few:
             found += _one_by_one(kernel, fresh, "along")[2]
         found += _turned_columns(kernel, fresh, columns[1].layout)
+        found += _folded_columns(kernel, fresh, columns[1].layout)
     else:
         make = partial(_rows, kernel, fresh)
         task, program, found = _one_by_one(kernel, fresh, "rows")
@@ -84,6 +88,19 @@ def _turned_columns(kernel: Kernel, fresh: Callable[[], Lowering], layout: Layou
     except NotOneLoopError:
         return []
     return [Variant("columns", _steps(program, task, kernel), constant(0))]
+
+
+def _folded_columns(kernel: Kernel, fresh: Callable[[], Lowering], layout: Layout) -> list[Variant]:
+    """Columns that fill no whole vectors, or as many as only a call knows: a variant or none."""
+    columns = product([RowSpace.of(kernel.seed).shape[axis] for axis in layout.beside])
+    if columns.is_constant and (columns.value % WIDE_LANES == 0 or columns.value > WIDEST):
+        return []
+    try:
+        task = FoldedColumns(_stages(kernel, fresh, False), layout)
+        program = lower_whole(task)
+    except NotOneLoopError:
+        return []
+    return [Variant("folded", _steps(program, task, kernel), constant(0))]
 
 
 def _steps(program: TileProgram, task: RowTask, kernel: Kernel) -> tuple[LoweredStep, ...]:
