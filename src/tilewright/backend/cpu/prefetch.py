@@ -44,7 +44,9 @@ def asks_for_results(nest: ProductNest) -> Expr:
     elements = product([size for _, size in nest.batch]) * nest.m * nest.n
     far = less_equal(NEAR_RESULT_BYTES // nest.dtype.bytes, elements)
     apart = less(nest.registers.columns, nest.n)
-    apart = logical_or(apart, less(FEW_STEPS, nest.k))
+    each = {name for name, _ in nest.batch}  # has steps of its own where a depth is cut
+    deep = constant(1) if each.intersection(nest.k.free_symbols) else less(FEW_STEPS, nest.k)
+    apart = logical_or(apart, deep)
     return logical_and(far, apart, logical_not(nest.finish.streamed))
 
 

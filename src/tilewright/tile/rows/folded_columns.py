@@ -31,7 +31,8 @@ ZERO, ONE = constant(0), constant(1)
 class FoldedColumns(RowColumns):
     """All columns of one place of the grid's axes, so many places of the others at a time.
 
-    Raises NotOneLoopError where an access does not walk places and columns as one row.
+    Raises NotOneLoopError where an access does not walk places and columns as one row, and where
+    there are known to be fewer than ``FOLD`` places.
     """
 
     folds = True
@@ -41,6 +42,9 @@ class FoldedColumns(RowColumns):
         self.lowering, self.space = stages.lowering, stages.space
         reduced = layout.strided[-1:]
         if layout.within or not reduced or layout.beside[0] != self._after(reduced[0]):
+            raise NotOneLoopError
+        places = self.lowering.scope.resolve(self.space.shape[reduced[0]])
+        if places.is_constant and places.value < FOLD:
             raise NotOneLoopError
         self.fixed: dict[int, Expr] = {}
         self.grid: list[tuple[str, Expr]] = []
@@ -103,15 +107,18 @@ class FoldedColumns(RowColumns):
         """``at`` several times ``FOLD`` places, then at as many once, and at what is left."""
         folds = size // FOLD
         passes = folds // PLACES
+        if folds is ZERO:  # all of it would be what is left
+            raise NotOneLoopError
         several, single = self._variable(passes), self._variable(folds)
         together = at([(several * PLACES + i) * FOLD for i in range(PLACES)])
         alone = at([single * FOLD])
         whole, self.end = self.end, size % FOLD * self.most
-        made: list[Statement] = [
-            Loop(str(several), ZERO, passes, (together,)),
-            Loop(str(single), passes * PLACES, folds, (alone,)),
-            at([folds * FOLD]),
+        loops = [
+            (passes, Loop(str(several), ZERO, passes, (together,))),
+            (folds - passes * PLACES, Loop(str(single), passes * PLACES, folds, (alone,))),
         ]
+        made: list[Statement] = [loop for turns, loop in loops if turns is not ZERO]
+        made.append(at([folds * FOLD]))
         self.end = whole
         for name, extent in reversed(outer):
             made = [Loop(name, ZERO, extent, tuple(made))]
