@@ -33,8 +33,7 @@ void in_vectors_of_32_bytes(const Call& call) {
 }
 
 // Makes the call, all of which is compiled for the longest vectors that the processor has. It may
-// not multiply and add floats, which such code could round once: what is
-// computed is the same everywhere.
+// not multiply and add floats, which such code could round once: results are the same everywhere.
 template <typename Call>
 void in_widest_vectors(const Call& call) {
   const std::int64_t bytes = widest_vector_bytes();

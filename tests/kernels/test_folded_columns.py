@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from support.graph_kit import F32, F64, Space, apply, check, kept, softmax, spread
-from tilewright.cost import Machine
+from support.row_variants import sizes_of, take_variant
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
-from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Reduce
-from tilewright.tile import lower
-from tilewright.tile.rows.rows import lower_rows
-from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import Variant
 
 # Places that are less than one fold, one, several at once, and a rest; 0 to 17 columns.
 EDGES = [(2, 0, 3, 1), (2, 3, 0, 2), (0, 3, 2, 2), (1, 1, 1, 1), (3, 16, 1, 2), (2, 17, 1, 3),
@@ -25,21 +18,7 @@ EDGES = [(2, 0, 3, 1), (2, 3, 0, 2), (0, 3, 2, 2), (1, 1, 1, 1), (3, 16, 1, 2), 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Row kernels are computed by folded columns; the names of all variants that there were."""
-    found: list[str] = []
-
-    def chosen(
-        kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
-    ) -> tuple[Variant, ...]:
-        variants = {variant.name: variant for variant in lower_rows(kernel, fresh, machine)}
-        found.extend(variants)
-        return (variants.get("folded", variants["rows"]),)
-
-    monkeypatch.setattr(lower, "lower_rows", chosen)
-    return found
-
-
-def sizes_of(rows: list[tuple[int, ...]]) -> list[dict[str, int]]:
-    return [dict(zip("abcd", row, strict=True)) for row in rows]
+    return take_variant(monkeypatch, "folded")
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])

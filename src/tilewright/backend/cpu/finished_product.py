@@ -33,10 +33,7 @@ from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
 from tilewright.ir.tile_walk import expressions
-from tilewright.shape import (
-    Expr,
-    symbol,
-)
+from tilewright.shape import Expr, symbol
 from tilewright.target.core_model import (
     MASKED_VECTOR_BYTES,
     NEAR_PANEL_BYTES,
