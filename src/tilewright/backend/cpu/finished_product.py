@@ -349,13 +349,21 @@ class FinishedProduct:
             self.builder.call(self.epilogue.rows(), where)
 
     def _prefetch(self, place: Place, last: ir.Value, columns: int) -> None:
-        """Ask for the lines that the tile will be stored to, where they are far away."""
-        builder = self.builder
-        far = builder.trunc(self.frame.names[FAR], ir.IntType(1))
+        """Ask for the lines that tiles will be stored to, where they are far away.
+
+        Those are the same rows of the next panel: while one tile of few steps is computed, memory
+        would not have brought its own. Tiles of the first panel ask for their own as well.
+        """
+        builder, names = self.builder, self.frame.names
+        far = builder.trunc(names[FAR], ir.IntType(1))
         with builder.if_then(builder.and_(far, last)):
-            end = builder.add(place.n, word(columns - 1))
-            where = [place.m, place.height, place.n, end, self.environment]
-            builder.call(self.epilogue.prefetch(), where)
+            beyond = builder.add(place.n, word(columns))
+            first = builder.icmp_signed("<=", place.n, names[N0])
+            more = builder.icmp_signed("<", beyond, self.index(self.nest.n))
+            for asked, column, begun in ((first, place.n, False), (more, beyond, True)):
+                with builder.if_then(asked):
+                    where = [place.m, place.height, column, self.environment]
+                    builder.call(self.epilogue.prefetch(columns, begun=begun), where)
 
     def _may_overread(self) -> bool:
         """Whether the last panel of the right operand may end inside a vector."""
