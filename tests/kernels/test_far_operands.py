@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.graph_kit import F32, Space, check
+from support.graph_kit import F32, Space, apply, check
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.prefetch import asks_for_results
 from tilewright.ir.graph import node
@@ -133,6 +133,30 @@ def test_lines_of_results_are_asked_for_where_panels_leave_their_rows(
             for rows, columns in ((1 << 20, width), (1 << 20, width + 1), (1, width + 1))
         ]
         assert asked == [0, 1, 0]
+
+
+def test_results_past_the_caches_are_not_asked_for_but_what_is_added_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    programs = forced(
+        monkeypatch, lambda kernel, fresh, tile: (lower_contraction(kernel, fresh(), tile),)
+    )
+    large, deep = {"m": 1 << 20, "n": 1 << 10, THREADS: 2}, {"m": 1 << 20, "n": 16, THREADS: 2}
+    for added, expected in ((False, 0), (True, 1)):
+        programs.clear()
+        space = Space()
+        m, n = space.dimensions("m n")
+        left, right = space.input("left", F32, m, 70), space.input("right", F32, 70, n)
+        result = node(Contract((), ((1, 0),)), left, right)
+        if added:
+            result = apply("add", result, space.input("other", F32, m, n))
+        check(space.graph(result), [{"m": 5, "n": 3}], length=71)
+        nests = [nest for nest in map(ProductNest.of, programs) if nest.finish.streamed != NEVER]
+        assert nests
+        for nest in nests:
+            assert nest.finish.streamed.evaluate(large) == 1
+            assert asks_for_results(nest).evaluate(large) == expected
+            assert asks_for_results(nest).evaluate(deep | {"m": 1 << 14}) == 1
 
 
 def _loops(body: tuple[Statement, ...]) -> list[Loop]:

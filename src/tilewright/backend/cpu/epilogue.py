@@ -25,10 +25,10 @@ from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.streams import store_past
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of
-from tilewright.ir.epilogue import COLUMN, ROW, is_light
+from tilewright.ir.epilogue import COLUMN, ROW, is_light, met_elements
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import NEVER
-from tilewright.ir.tile_walk import slope
+from tilewright.ir.tile import LINE_BYTES, NEVER, TileBuffer
+from tilewright.shape import Expr
 
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
 STREAMED = "_past"  # and whether they go past all of them
@@ -116,22 +116,38 @@ class Epilogue:
                     write(past)
                     frame.leave()
 
-    def prefetch(self) -> ir.Function:
-        """(m, height, first column, last column, environment): ask for lines to be stored to."""
-        if "prefetch" not in self._made:
-            self._made["prefetch"] = self._write_prefetch()
-        return self._made["prefetch"]
+    def prefetch(self, columns: int, *, begun: bool) -> ir.Function:
+        """(m, height, first column, environment): ask for the lines that so many columns meet.
 
-    def _write_prefetch(self) -> ir.Function:
-        function, builder = self._function("prefetch", [I64, I64, I64, I64, POINTER])
-        m, height, *ends, environment = function.args
+        They are stored to them, or add what lies there. Where they are ``begun``, the line of the
+        first one has been asked for with the columns before, unless it begins there.
+        """
+        suffix = f"ask{columns}{'_begun' if begun else ''}"
+        if suffix not in self._made:
+            self._made[suffix] = self._write_prefetch(suffix, columns, begun)
+        return self._made[suffix]
+
+    def _write_prefetch(self, suffix: str, columns: int, begun: bool) -> ir.Function:
+        function, builder = self._function(suffix, [I64, I64, I64, POINTER])
+        m, height, n, environment = function.args
         frame = self.environment.frame(builder, self.level, environment)
 
+        def asked(buffer: TileBuffer, offset: Expr, to_write: bool) -> None:
+            line = LINE_BYTES // buffer.dtype.bytes
+            ends = {min(end, columns) - 1 for end in range(line, columns + line, line)}
+            for before in sorted(ends if begun else ends | {0}):
+                column = {COLUMN: builder.add(n, word(before))}
+                address = address_of(frame, buffer, offset, column)
+                frame.emitter.prefetch(address, to_write=to_write)
+
         def row() -> None:
-            for store in self.stores:
-                for end in ends if slope(store.offset, COLUMN) == 1 else ():
-                    address = address_of(frame, store.buffer, store.offset, {COLUMN: end})
-                    frame.emitter.prefetch(address, to_write=True)
+            for place in met_elements(self.stores):
+                if place[-1] and self.may_stream:
+                    near = builder.icmp_signed("==", frame.names[STREAMED], word(0))
+                    with builder.if_then(near):
+                        asked(*place)
+                else:
+                    asked(*place)
 
         self._each_row(frame, m, height, lambda _: row())
         return function

@@ -35,6 +35,7 @@ from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
 from tilewright.ir.tile_walk import expressions
 from tilewright.shape import Expr, symbol
 from tilewright.target.core_model import (
+    FEW_STEPS,
     MASKED_VECTOR_BYTES,
     NEAR_PANEL_BYTES,
     ends_in_half,
@@ -269,6 +270,7 @@ class FinishedProduct:
         resume = builder.icmp_signed(">", frame.names[K0], word(0))
         operands = self._operands(place, most)
         last = builder.icmp_signed(">=", frame.names[K1], self.index(self.nest.k))
+        self._prefetch(place, last, vectors * self.lanes - (self.lanes // 2 if halved else 0))
         if self.is_matrix:
             self._matrix_tile(place, vectors, operands, (sums, row, resume))
             self._finish_in_memory(place, last, (sums, row))
@@ -291,8 +293,6 @@ class FinishedProduct:
         light = self.epilogue.is_light and (full or self._ends_in_registers())
         part = self._part(place, vectors, full, halved=halved)
         tallest = shape.with_height(most)
-        if light:
-            self._prefetch(place, last, shape.width(self.lanes))
 
         def made(height: int) -> None:
             values = call_sums(builder, self.level, shape.with_height(height), operands, target)
@@ -349,13 +349,24 @@ class FinishedProduct:
             self.builder.call(self.epilogue.rows(), where)
 
     def _prefetch(self, place: Place, last: ir.Value, columns: int) -> None:
-        """Ask for the lines that the tile will be stored to, where they are far away."""
-        builder = self.builder
-        far = builder.trunc(self.frame.names[FAR], ir.IntType(1))
+        """Ask for the lines that a tile is stored to or adds, where they are far away.
+
+        Memory does not bring them while a tile of few steps is computed: that one asks for those of
+        the next panel in its rows, and for its own where there was no panel before.
+        """
+        builder, names = self.builder, self.frame.names
+        far = builder.trunc(names[FAR], ir.IntType(1))
         with builder.if_then(builder.and_(far, last)):
-            end = builder.add(place.n, word(columns - 1))
-            where = [place.m, place.height, place.n, end, self.environment]
-            builder.call(self.epilogue.prefetch(), where)
+            steps = builder.sub(names[K1], names[K0])
+            many = builder.icmp_signed(">", steps, word(FEW_STEPS))
+            own = builder.or_(many, builder.icmp_signed("<=", place.n, names[N0]))
+            beyond = builder.add(place.n, word(columns))
+            later = builder.icmp_signed("<", beyond, self.index(self.nest.n))
+            later = builder.and_(builder.not_(many), later)
+            for asked, column, begun in ((own, place.n, False), (later, beyond, True)):
+                with builder.if_then(asked):
+                    where = [place.m, place.height, column, self.environment]
+                    builder.call(self.epilogue.prefetch(columns, begun=begun), where)
 
     def _may_overread(self) -> bool:
         """Whether the last panel of the right operand may end inside a vector."""
