@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from tilewright.ir.tile import (
+    Apply,
     Let,
     Load,
     Local,
@@ -26,7 +28,12 @@ from tilewright.ir.tile_walk import ExpressionMap, value_loads
 from tilewright.shape import Expr, constant, maximum, symbol
 from tilewright.tile.loops.side_by_side import combined, side_by_side
 from tilewright.tile.nests import Columns
+from tilewright.tile.values.best_position import Search, place_of, searched
 from tilewright.tile.values.lowering import Lowering
+
+# What takes rows into the running values of a result; an element with its place.
+Step = Callable[[Expr, Sequence[Expr]], list[Statement]]
+Found = tuple[Value, Value]
 
 ROWS = 4  # taken into running values at once, which are read and written once for all of them
 
@@ -37,9 +44,17 @@ def interchanged(
     """The loop of ``variable`` over a block of results, in a body that :func:`reduces_across`."""
     exchange = _Exchange(lowering, variable, block)
     made: list[Statement] = []
-    for statement in body:
+    looked_for: Statement | None = None
+    for statement, following in zip_longest(body, body[1:]):
+        if statement is looked_for:
+            continue
         if isinstance(statement, Loop):
-            made += exchange.reduction(statement)
+            search = searched(statement, following) if isinstance(following, Loop) else None
+            if search is not None:
+                looked_for = following
+                made += exchange.search(search, statement, following)
+            else:
+                made += exchange.reduction(statement)
         else:
             made.append(exchange.along(lambda v, s=statement: [exchange.at(v).statement(s)]))
     return tuple(made)
@@ -126,25 +141,71 @@ class _Exchange:
         }
         return ExpressionMap.substitution({self.result: place, **(rows or {})}, read)
 
+    def search(self, search: Search, best: Loop, place: Loop) -> list[Statement]:
+        """One pass over the elements of two loops: the best so far and its place, side by side."""
+        extreme, position = (*self._rows(best), *self._rows(place))
+        nothing = neutral_element(search.kind, extreme.dtype)
+        begin = place_of(best.begin, position.dtype)
+
+        def begun(variable: Expr) -> list[Statement]:
+            return [Store(extreme, variable, nothing), Store(position, variable, begin)]
+
+        def step(variable: Expr, rows: Sequence[Expr]) -> list[Statement]:
+            made: list[Statement] = []
+            found = [
+                (self.at(variable, {best.variable: row}).value(search.element),
+                 place_of(row, position.dtype))
+                for row in rows
+            ]  # fmt: skip
+            taken: Found = (Load(extreme, variable), Load(position, variable))
+            # Two at a time: what is loaded where the result is stored is no operand of the last
+            # choice, of which LLVM would store the other operand alone, under a mask.
+            for pair in zip_longest(found[::2], found[1::2]):
+                better = self._better(search, pair[0], pair[1], made)
+                taken = self._better(search, taken, better, made)
+            stores = zip((extreme, position), taken, strict=True)
+            return [*made, *(Store(buffer, variable, value) for buffer, value in stores)]
+
+        return [self.along(begun), *self._steps(best, step)]
+
+    def _better(
+        self, search: Search, earlier: Found, later: Found | None, made: list[Statement]
+    ) -> Found:
+        """The better of two elements with its place, as scalars that statements bind."""
+        if later is None:
+            return earlier
+        is_later = search.replaces(earlier[0], later[0])
+        names = [self.lowering.name("v") for _ in earlier]
+        for name, old, new in zip(names, earlier, later, strict=True):
+            made.append(Let(name, Apply("select", (is_later, new, old), new.dtype)))
+        return Local(names[0], later[0].dtype), Local(names[1], later[1].dtype)
+
+    def _rows(self, loop: Loop) -> list[TileBuffer]:
+        """A row of running values for each accumulator of a loop."""
+        for accumulator in loop.accumulators:
+            row = self.lowering.scratch_buffer(accumulator.value.dtype, self.block.most)
+            self.running[accumulator.name] = row
+        return [self.running[accumulator.name] for accumulator in loop.accumulators]
+
     def reduction(self, outermost: Loop) -> list[Statement]:
         """The neutral elements, then the loops of the reduction around the one over results."""
         nest = _nest(outermost)
         assert nest is not None
         innermost = nest[-1]
-        for accumulator in innermost.accumulators:
-            row = self.lowering.scratch_buffer(accumulator.value.dtype, self.block.most)
-            self.running[accumulator.name] = row
-        made: tuple[Statement, ...] = self._steps(innermost)
+        self._rows(innermost)
+        made: tuple[Statement, ...] = self._steps(
+            innermost, lambda variable, rows: self._combined(innermost, variable, rows)
+        )
         for loop in reversed(nest[:-1]):
             made = (Loop(loop.variable, loop.begin, loop.end, made),)
         return [self.along(lambda v: self._neutral(innermost, v)), *made]
 
-    def _steps(self, loop: Loop) -> tuple[Statement, ...]:
+    def _steps(self, loop: Loop, step: Step) -> tuple[Statement, ...]:
         """A loop over groups of rows, which read the running values once, and one over the rest."""
         group = self.lowering.variable((loop.end - loop.begin) // ROWS)
         first = loop.begin + group * ROWS
-        together = self.along(lambda v: self._combined(loop, v, [first + i for i in range(ROWS)]))
-        rest = self.along(lambda v: self._combined(loop, v, [symbol(loop.variable)]))
+        together = self.along(lambda v: step(v, [first + i for i in range(ROWS)]))
+        rest = self.along(lambda v: step(v, [symbol(loop.variable)]))
         groups = (loop.end - loop.begin) // ROWS
         begin = maximum(loop.begin, loop.begin + groups * ROWS)
         return (
