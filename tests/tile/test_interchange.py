@@ -9,7 +9,7 @@ from tilewright.ir.tile import Loop, Statement, Store
 from tilewright.ir.tile_walk import value_loads
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope
-from tilewright.tile.loops.interchange import ROWS
+from tilewright.tile.loops.side_by_side import ROWS
 from tilewright.tile.lower import lower_kernel
 from tilewright.tile.products.frame import RegisterTile
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from tilewright.ir.tile import (
-    Apply,
     Let,
     Load,
     Local,
@@ -26,16 +25,14 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import ExpressionMap, value_loads
 from tilewright.shape import Expr, constant, maximum, symbol
-from tilewright.tile.loops.side_by_side import combined, side_by_side
+from tilewright.tile.loops.searches import Searching
+from tilewright.tile.loops.side_by_side import combined, row_groups, side_by_side
 from tilewright.tile.nests import Columns
 from tilewright.tile.values.best_position import Search, place_of, searched
 from tilewright.tile.values.lowering import Lowering
 
-# What takes rows into the running values of a result; an element with its place.
+# What takes rows into the running values of a result.
 Step = Callable[[Expr, Sequence[Expr]], list[Statement]]
-Found = tuple[Value, Value]
-
-ROWS = 4  # taken into running values at once, which are read and written once for all of them
 
 
 def interchanged(
@@ -143,42 +140,18 @@ class _Exchange:
 
     def search(self, search: Search, best: Loop, place: Loop) -> list[Statement]:
         """One pass over the elements of two loops: the best so far and its place, side by side."""
-        extreme, position = (*self._rows(best), *self._rows(place))
-        nothing = neutral_element(search.kind, extreme.dtype)
-        begin = place_of(best.begin, position.dtype)
-
-        def begun(variable: Expr) -> list[Statement]:
-            return [Store(extreme, variable, nothing), Store(position, variable, begin)]
+        (elements,), (places,) = self._rows(best), self._rows(place)
+        searching = Searching(self.lowering, search, elements, places)
 
         def step(variable: Expr, rows: Sequence[Expr]) -> list[Statement]:
-            made: list[Statement] = []
+            rewritten = (self.at(variable, {best.variable: row}) for row in rows)
             found = [
-                (self.at(variable, {best.variable: row}).value(search.element),
-                 place_of(row, position.dtype))
-                for row in rows
-            ]  # fmt: skip
-            taken: Found = (Load(extreme, variable), Load(position, variable))
-            # Two at a time: what is loaded where the result is stored is no operand of the last
-            # choice, of which LLVM would store the other operand alone, under a mask.
-            for pair in zip_longest(found[::2], found[1::2]):
-                better = self._better(search, pair[0], pair[1], made)
-                taken = self._better(search, taken, better, made)
-            stores = zip((extreme, position), taken, strict=True)
-            return [*made, *(Store(buffer, variable, value) for buffer, value in stores)]
+                (rewrite.value(search.element), place_of(row, places.dtype))
+                for rewrite, row in zip(rewritten, rows, strict=True)
+            ]
+            return searching.step(variable, found)
 
-        return [self.along(begun), *self._steps(best, step)]
-
-    def _better(
-        self, search: Search, earlier: Found, later: Found | None, made: list[Statement]
-    ) -> Found:
-        """The better of two elements with its place, as scalars that statements bind."""
-        if later is None:
-            return earlier
-        is_later = search.replaces(earlier[0], later[0])
-        names = [self.lowering.name("v") for _ in earlier]
-        for name, old, new in zip(names, earlier, later, strict=True):
-            made.append(Let(name, Apply("select", (is_later, new, old), new.dtype)))
-        return Local(names[0], later[0].dtype), Local(names[1], later[1].dtype)
+        return [self.along(lambda v: searching.begun(v, best.begin)), *self._steps(best, step)]
 
     def _rows(self, loop: Loop) -> list[TileBuffer]:
         """A row of running values for each accumulator of a loop."""
@@ -201,16 +174,10 @@ class _Exchange:
         return [self.along(lambda v: self._neutral(innermost, v)), *made]
 
     def _steps(self, loop: Loop, step: Step) -> tuple[Statement, ...]:
-        """A loop over groups of rows, which read the running values once, and one over the rest."""
-        group = self.lowering.variable((loop.end - loop.begin) // ROWS)
-        first = loop.begin + group * ROWS
-        together = self.along(lambda v: step(v, [first + i for i in range(ROWS)]))
-        rest = self.along(lambda v: step(v, [symbol(loop.variable)]))
-        groups = (loop.end - loop.begin) // ROWS
-        begin = maximum(loop.begin, loop.begin + groups * ROWS)
-        return (
-            Loop(str(group), constant(0), groups, (together,)),
-            Loop(loop.variable, begin, loop.end, (rest,)),
+        """The loops over the rows of ``loop``, around those over the results."""
+        bounds, row = (loop.begin, loop.end), symbol(loop.variable)
+        return row_groups(
+            self.lowering, bounds, row, lambda rows: self.along(lambda v: step(v, rows))
         )
 
     def _neutral(self, loop: Loop, variable: Expr) -> list[Statement]:

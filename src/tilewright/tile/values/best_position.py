@@ -59,6 +59,15 @@ class Search:
     last: bool
     element: Value
 
+    @property
+    def dtype(self) -> DType:
+        """Of the elements."""
+        return self.element.dtype
+
+    def is_best(self, value: Value, best: Value) -> Value:
+        """Whether a value is the best of its row."""
+        return _is_best(value, best)
+
     def replaces(self, best: Value, element: Value) -> Value:
         """Whether an element is to take the place of the best of those before it."""
         # Every order is false for what is no number, whether asked or denied.
