@@ -24,7 +24,7 @@ from tilewright.ir.tile import (
     neutral_element,
 )
 from tilewright.ir.tile_walk import ExpressionMap, value_loads
-from tilewright.shape import Expr, constant, maximum, symbol
+from tilewright.shape import Expr, constant, symbol
 from tilewright.tile.loops.searches import Searching
 from tilewright.tile.loops.side_by_side import combined, row_groups, side_by_side
 from tilewright.tile.nests import Columns
