@@ -200,9 +200,9 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
             "      s1[_i9] = _v17",
             "  for _k3 in max(0, 4*(rows//4)) .. rows",
             "    for independent masked _i18 in 0 .. COUNT",
-            "      _v19 = maximum(%9:b0[_c6*BLOCK + _k3*columns + _i18], %10:s0[_i18])",
-            "      _v20 = maximum(select("
-            "logical_not(less_equal(%9, %10)), int32([_k3]), 0:int32), s1[_i18])",
+            "      _v19 = select(%9:logical_not(less_equal("
+            "%10:b0[_c6*BLOCK + _k3*columns + _i18], %11:s0[_i18])), %10, %11)",
+            "      _v20 = select(%9, int32([_k3]), s1[_i18])",
             "      s0[_i18] = _v19",
             "      s1[_i18] = _v20",
             "  for independent _i21 in 0 .. COUNT",

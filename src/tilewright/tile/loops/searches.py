@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import (
     Apply,
     Let,
-    Literal,
     Load,
     Local,
     Statement,
@@ -48,40 +46,21 @@ class Searching:
         """One or some elements with places, in order, after those before."""
         made: list[Statement] = []
         best: Found = (Load(self.elements, lane), Load(self.places, lane))
-        if len(found) == 1:
-            best = self._taken(best, found[0], made)
-        else:
-            for one, other in zip_longest(found[::2], found[1::2]):
-                later = one if other is None else self._better(one, other, made)
-                best = self._better(best, later, made)
+        # Two at a time: what is loaded where the result is stored is no operand of the last choice,
+        # of which LLVM would store the other operand alone, under a mask.
+        for one, other in zip_longest(found[::2], found[1::2]):
+            later = one if other is None else self._better(one, other, made)
+            best = self._better(best, later, made)
         stores = zip((self.elements, self.places), best, strict=True)
         return [*made, *(Store(buffer, lane, value) for buffer, value in stores)]
-
-    def _taken(self, best: Found, found: Found, made: list[Statement]) -> Found:
-        """The better one of two where the first is loaded from where it will be stored.
-
-        A choice between both would be made by a store under a mask, which the core does not hand on
-        to the load that follows. Places grow, so that the greater one is that of a later element.
-        """
-        search, (element, place) = self.search, found
-        none = Literal(0, place.dtype)
-        later = Apply("select", (search.replaces(best[0], element), place, none), place.dtype)
-        combine = COMBINE[search.kind]
-        return (
-            self._bound(Apply(combine, (element, best[0]), element.dtype), made),
-            self._bound(Apply("maximum", (later, best[1]), place.dtype), made),
-        )
-
-    def _bound(self, value: Value, made: list[Statement]) -> Local:
-        name = self.lowering.name("v")
-        made.append(Let(name, value))
-        return Local(name, value.dtype)
 
     def _better(self, earlier: Found, later: Found, made: list[Statement]) -> Found:
         """The better one of two, as scalars that statements bind."""
         is_later = self.search.replaces(earlier[0], later[0])
 
         def chosen(old: Value, new: Value) -> Local:
-            return self._bound(Apply("select", (is_later, new, old), new.dtype), made)
+            name = self.lowering.name("v")
+            made.append(Let(name, Apply("select", (is_later, new, old), new.dtype)))
+            return Local(name, new.dtype)
 
         return chosen(earlier[0], later[0]), chosen(earlier[1], later[1])
