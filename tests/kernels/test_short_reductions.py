@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from support.graph_kit import F32, F64, Array, Space, apply, check, data, spread
@@ -11,7 +12,7 @@ from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import ArgReduce
+from tilewright.ir.primitives import ArgReduce, Transpose
 from tilewright.tile import lower
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Variant
@@ -23,7 +24,7 @@ CASES = [dict(zip("abc", row, strict=True)) for row in EDGES]
 WITH_ROWS = [sizes for sizes in CASES if sizes["b"]]  # of nothing, no position is the best
 
 
-@pytest.fixture(params=["columns", "turned"])
+@pytest.fixture(params=["columns", "turned", "pieces"])
 def names(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[str]:
     """Kernels are computed in one way if they can be; the names of all variants that there were."""
     found: list[str] = []
@@ -45,6 +46,8 @@ def with_equals(name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
     made = data(DType.INT32, shape, seed=len(name), low=-4, high=4).astype(dtype.numpy)
     if dtype.is_float and name == "broken":
         made[data(DType.INT32, shape, seed=3, low=0, high=20) == 0] = float("nan")
+    if name == "least":  # as bad as nothing, for who looks for the greatest
+        made[...] = -np.inf if dtype.is_float else np.iinfo(dtype.numpy).min
     return made
 
 
@@ -94,3 +97,28 @@ def test_rows_without_columns(names: list[str], dtype: DType) -> None:
     cases = [{"b": b, "c": c} for b, c in ((0, 3), (3, 1), (17, 7), (129, 16), (600, 5), (33, 97))]
     check(space.graph(*outputs), cases, fill=with_equals)
     assert "turned" in names
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, DType.INT32])
+def test_rows_in_pieces(names: list[str], dtype: DType) -> None:
+    """Rows of no piece, of one, of groups of them and one element more or less, and of a prime."""
+    space = Space()
+    a, b = space.dimensions("a b")
+    given = [space.input(name, dtype, a, b) for name in ("x", "broken", "least")]
+    kinds = [("maximum", False), ("maximum", True), ("minimum", False), ("minimum", True)]
+    outputs = [node(ArgReduce(kind, 1, last), x) for kind, last in kinds for x in given]
+    lengths = (1, 63, 64, 65, 127, 128, 255, 256, 257, 331, 4099)
+    check(space.graph(*outputs), [{"a": 3, "b": b} for b in lengths], fill=with_equals)
+    assert "pieces" in names
+
+
+def test_pieces_of_what_is_computed_at_other_places(names: list[str]) -> None:
+    """A search reads what lies side by side along the row; other rows are reduced twice."""
+    space = Space()
+    a, b = space.dimensions("a b")
+    x, y = space.input("x", F32, a, b), space.input("y", F32, b)
+    beside = apply("add", x, spread(y, x.shape, (1,)))
+    across = node(Transpose((1, 0)), space.input("z", F32, b, a))
+    outputs = [node(ArgReduce("maximum", 1, False), o) for o in (beside, across)]
+    check(space.graph(*outputs), [{"a": 5, "b": b} for b in (1, 64, 200)], fill=with_equals)
+    assert "pieces" in names

@@ -173,15 +173,7 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
     block = str(column_block(shape[1]))
     text = print_tile(program).replace(block, "BLOCK")
     text = text.replace(f"min(-_c6*BLOCK + columns, {block[4:-1]})", "COUNT")
-    b0 = "b0[_c6*BLOCK + 4*{}*columns + {}{}]"
-    rows = ["", " + columns", " + 2*columns", " + 3*columns"]
-    first = [b0.format("_i7", "_i8", row) for row in rows]
-    second = [b0.format("_i11", "_i12", row) for row in rows]
-
-    def found(number: int) -> str:
-        place = f"4*_i11 + {number}" if number else "4*_i11"
-        return f"select(equal({second[number]}, s0[_i12]), int32([{place}]), int32([rows]))"
-
+    group = "b0[_c6*BLOCK + 4*_i8*columns + _i9"
     assert text == "\n".join(
         [
             "buffer b0: int32",
@@ -189,28 +181,32 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
             "scratch s0: int32 of BLOCK",
             "scratch s1: int32 of BLOCK",
             "grid _c6 < ceil_div(columns, BLOCK)",
-            "  for independent masked _i10 in 0 .. COUNT",
-            "    s0[_i10] = identity:maximum:int32",
-            "  for _i7 in 0 .. rows//4",
-            "    for independent masked _i8 in 0 .. COUNT",
-            f"      s0[_i8] = maximum(maximum(maximum({first[0]}, {first[1]}), "
-            f"maximum({first[2]}, {first[3]})), s0[_i8])",
-            "  for _k3 in max(0, 4*(rows//4)) .. rows",
+            "  for independent masked _i7 in 0 .. COUNT",
+            "    s0[_i7] = identity:maximum:int32",
+            "    s1[_i7] = int32([0])",
+            "  for _i8 in 0 .. rows//4",
             "    for independent masked _i9 in 0 .. COUNT",
-            "      s0[_i9] = maximum(b0[_c6*BLOCK + _k3*columns + _i9], s0[_i9])",
-            "  for independent masked _i14 in 0 .. COUNT",
-            "    s1[_i14] = identity:minimum:int32",
-            "  for _i11 in 0 .. rows//4",
-            "    for independent masked _i12 in 0 .. COUNT",
-            f"      s1[_i12] = minimum(minimum(minimum({found(0)}, {found(1)}), "
-            f"minimum({found(2)}, {found(3)})), s1[_i12])",
-            "  for _k5 in max(0, 4*(rows//4)) .. rows",
-            "    for independent masked _i13 in 0 .. COUNT",
-            "      s1[_i13] = minimum(select("
-            "equal(b0[_c6*BLOCK + _k5*columns + _i13], s0[_i13]), "
-            "int32([_k5]), int32([rows])), s1[_i13])",
-            "  for independent _i15 in 0 .. COUNT",
-            "    o0[_c6*BLOCK + _i15] = (int64(s1[_i15]) if 1 <= rows else 0)",
+            "      _v10 = select(%0:logical_not(less_equal("
+            f"%1:{group} + columns], %2:{group}])), %1, %2)",
+            "      _v11 = select(%0, int32([4*_i8 + 1]), int32([4*_i8]))",
+            "      _v12 = select(%3:logical_not(less_equal(_v10, %4:s0[_i9])), _v10, %4)",
+            "      _v13 = select(%3, _v11, s1[_i9])",
+            "      _v14 = select(%5:logical_not(less_equal("
+            f"%6:{group} + 3*columns], %7:{group} + 2*columns])), %6, %7)",
+            "      _v15 = select(%5, int32([4*_i8 + 3]), int32([4*_i8 + 2]))",
+            "      _v16 = select(%8:logical_not(less_equal(_v14, _v12)), _v14, _v12)",
+            "      _v17 = select(%8, _v15, _v13)",
+            "      s0[_i9] = _v16",
+            "      s1[_i9] = _v17",
+            "  for _k3 in max(0, 4*(rows//4)) .. rows",
+            "    for independent masked _i18 in 0 .. COUNT",
+            "      _v19 = select(%9:logical_not(less_equal("
+            "%10:b0[_c6*BLOCK + _k3*columns + _i18], %11:s0[_i18])), %10, %11)",
+            "      _v20 = select(%9, int32([_k3]), s1[_i18])",
+            "      s0[_i18] = _v19",
+            "      s1[_i18] = _v20",
+            "  for independent _i21 in 0 .. COUNT",
+            "    o0[_c6*BLOCK + _i21] = (int64(s1[_i21]) if 1 <= rows else 0)",
         ]
     )
 

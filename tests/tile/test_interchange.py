@@ -5,18 +5,18 @@ from __future__ import annotations
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import ArgReduce, Input
-from tilewright.ir.tile import Loop, Statement, Store
-from tilewright.ir.tile_walk import value_loads
+from tilewright.ir.tile import Loop, Statement
+from tilewright.ir.tile_walk import own_values, value_loads
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope
-from tilewright.tile.loops.interchange import ROWS
+from tilewright.tile.loops.side_by_side import ROWS
 from tilewright.tile.lower import lower_kernel
 from tilewright.tile.products.frame import RegisterTile
 
 
-def _stores(body: tuple[Statement, ...]) -> list[Store]:
-    inner = [store for s in body if isinstance(s, Loop) for store in _stores(s.body)]
-    return [s for s in body if isinstance(s, Store)] + inner
+def _innermost(body: tuple[Statement, ...]) -> list[Loop]:
+    loops = [s for s in body if isinstance(s, Loop)]
+    return [found for s in loops for found in (_innermost(s.body) or [s])]
 
 
 def test_running_values_are_read_once_for_several_rows_and_positions_are_narrow() -> None:
@@ -31,11 +31,12 @@ def test_running_values_are_read_once_for_several_rows_and_positions_are_narrow(
     program = variant.steps[-1].program
     best, position = program.scratch
     assert (best.dtype, position.dtype) == (DType.FLOAT32, DType.INT32)
-    for running in (best, position):
-        stores = [s for s in _stores(program.body) if s.buffer is running]
-        loads = [{id(load): load for load in value_loads(s.value)}.values() for s in stores]
-        counts = [sum(load.buffer is running for load in each) for each in loads]
-        assert counts == [0, 1, 1]  # the neutral element, a group of rows, one row
-        elements = [len({load.offset for load in each if load.buffer is not running and
-                         not load.buffer.scratch}) for each in loads]  # fmt: skip
-        assert elements == [0, ROWS, 1]
+    # The first loop begins, one takes a group of rows, one a single row, and the last one stores.
+    loads = [
+        {id(load): load for value in own_values(loop) for load in value_loads(value)}.values()
+        for loop in _innermost(program.body)
+    ]
+    for running, counts in ((best, [0, 1, 1, 0]), (position, [0, 1, 1, 1])):
+        assert [sum(load.buffer is running for load in each) for each in loads] == counts
+    elements = [{load.offset for load in each if not load.buffer.scratch} for each in loads]
+    assert [len(each) for each in elements] == [0, ROWS, 1, 0]

@@ -19,6 +19,7 @@ from tilewright.tile.library import with_libraries
 from tilewright.tile.loops.joined import lower_concat
 from tilewright.tile.loops.loops import (
     lower_across_rows,
+    lower_in_pieces,
     lower_in_rows,
     lower_loops,
     lower_other_order,
@@ -54,12 +55,13 @@ _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], TileProgram]] = {
 }
 
 _Way = Callable[[Kernel, Lowering], TileProgram | None]
-# Blocks along another axis than the last one, few columns as rows, and many short rows across,
-# where sizes decide between them.
+# Blocks along another axis than the last one, few columns as rows, many short rows across, and rows
+# that are searched in pieces, where sizes decide between them.
 _OTHERS: dict[str, _Way] = {
     "other order": lower_other_order,
     "columns": lower_in_rows,
     "turned": lower_across_rows,
+    "pieces": lower_in_pieces,
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from tilewright.ir.tile import (
     Let,
@@ -23,12 +24,15 @@ from tilewright.ir.tile import (
     neutral_element,
 )
 from tilewright.ir.tile_walk import ExpressionMap, value_loads
-from tilewright.shape import Expr, constant, maximum, symbol
-from tilewright.tile.loops.side_by_side import combined, side_by_side
+from tilewright.shape import Expr, constant, symbol
+from tilewright.tile.loops.searches import Searching
+from tilewright.tile.loops.side_by_side import combined, row_groups, side_by_side
 from tilewright.tile.nests import Columns
+from tilewright.tile.values.best_position import Search, place_of, searched
 from tilewright.tile.values.lowering import Lowering
 
-ROWS = 4  # taken into running values at once, which are read and written once for all of them
+# What takes rows into the running values of a result.
+Step = Callable[[Expr, Sequence[Expr]], list[Statement]]
 
 
 def interchanged(
@@ -37,9 +41,17 @@ def interchanged(
     """The loop of ``variable`` over a block of results, in a body that :func:`reduces_across`."""
     exchange = _Exchange(lowering, variable, block)
     made: list[Statement] = []
-    for statement in body:
+    looked_for: Statement | None = None
+    for statement, following in zip_longest(body, body[1:]):
+        if statement is looked_for:
+            continue
         if isinstance(statement, Loop):
-            made += exchange.reduction(statement)
+            search = searched(statement, following) if isinstance(following, Loop) else None
+            if search is not None:
+                looked_for = following
+                made += exchange.search(search, statement, following)
+            else:
+                made += exchange.reduction(statement)
         else:
             made.append(exchange.along(lambda v, s=statement: [exchange.at(v).statement(s)]))
     return tuple(made)
@@ -126,30 +138,46 @@ class _Exchange:
         }
         return ExpressionMap.substitution({self.result: place, **(rows or {})}, read)
 
+    def search(self, search: Search, best: Loop, place: Loop) -> list[Statement]:
+        """One pass over the elements of two loops: the best so far and its place, side by side."""
+        (elements,), (places,) = self._rows(best), self._rows(place)
+        searching = Searching(self.lowering, search, elements, places)
+
+        def step(variable: Expr, rows: Sequence[Expr]) -> list[Statement]:
+            rewritten = (self.at(variable, {best.variable: row}) for row in rows)
+            found = [
+                (rewrite.value(search.element), place_of(row, places.dtype))
+                for rewrite, row in zip(rewritten, rows, strict=True)
+            ]
+            return searching.step(variable, found)
+
+        return [self.along(lambda v: searching.begun(v, best.begin)), *self._steps(best, step)]
+
+    def _rows(self, loop: Loop) -> list[TileBuffer]:
+        """A row of running values for each accumulator of a loop."""
+        for accumulator in loop.accumulators:
+            row = self.lowering.scratch_buffer(accumulator.value.dtype, self.block.most)
+            self.running[accumulator.name] = row
+        return [self.running[accumulator.name] for accumulator in loop.accumulators]
+
     def reduction(self, outermost: Loop) -> list[Statement]:
         """The neutral elements, then the loops of the reduction around the one over results."""
         nest = _nest(outermost)
         assert nest is not None
         innermost = nest[-1]
-        for accumulator in innermost.accumulators:
-            row = self.lowering.scratch_buffer(accumulator.value.dtype, self.block.most)
-            self.running[accumulator.name] = row
-        made: tuple[Statement, ...] = self._steps(innermost)
+        self._rows(innermost)
+        made: tuple[Statement, ...] = self._steps(
+            innermost, lambda variable, rows: self._combined(innermost, variable, rows)
+        )
         for loop in reversed(nest[:-1]):
             made = (Loop(loop.variable, loop.begin, loop.end, made),)
         return [self.along(lambda v: self._neutral(innermost, v)), *made]
 
-    def _steps(self, loop: Loop) -> tuple[Statement, ...]:
-        """A loop over groups of rows, which read the running values once, and one over the rest."""
-        group = self.lowering.variable((loop.end - loop.begin) // ROWS)
-        first = loop.begin + group * ROWS
-        together = self.along(lambda v: self._combined(loop, v, [first + i for i in range(ROWS)]))
-        rest = self.along(lambda v: self._combined(loop, v, [symbol(loop.variable)]))
-        groups = (loop.end - loop.begin) // ROWS
-        begin = maximum(loop.begin, loop.begin + groups * ROWS)
-        return (
-            Loop(str(group), constant(0), groups, (together,)),
-            Loop(loop.variable, begin, loop.end, (rest,)),
+    def _steps(self, loop: Loop, step: Step) -> tuple[Statement, ...]:
+        """The loops over the rows of ``loop``, around those over the results."""
+        bounds, row = (loop.begin, loop.end), symbol(loop.variable)
+        return row_groups(
+            self.lowering, bounds, row, lambda rows: self.along(lambda v: step(v, rows))
         )
 
     def _neutral(self, loop: Loop, variable: Expr) -> list[Statement]:

@@ -17,6 +17,7 @@ from tilewright.ir.views import linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, total
 from tilewright.tile.loops.few_columns import Nest, in_rows
 from tilewright.tile.loops.interchange import interchanged, reduces_across
+from tilewright.tile.loops.pieces import in_pieces
 from tilewright.tile.loops.pixels import as_pixels
 from tilewright.tile.loops.rows_across import across_rows
 from tilewright.tile.loops.turned import in_blocks, turned_orders
@@ -74,6 +75,11 @@ def lower_in_rows(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
 def lower_across_rows(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
     """Tasks of many short rows, turned so that vectors reduce neighbouring ones; or None."""
     return _reduced(kernel, lowering, across_rows)
+
+
+def lower_in_pieces(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
+    """Searches along rows, of which every lane has a part; or None."""
+    return _reduced(kernel, lowering, in_pieces)
 
 
 def _reduced(kernel: Kernel, lowering: Lowering, way: Way) -> TileProgram | None:
