@@ -52,6 +52,18 @@ def test_what_was_timed_while_processors_were_apart_is_timed_again(fakes: Simple
 
 def test_processors_that_stay_apart_are_taken_as_they_are(fakes: SimpleNamespace) -> None:
     clock = fakes.Clock()
-    clock.apart = [True] * 10
+    clock.apart = [True] * 20
     assert time_variants([lambda: clock.sleep(2.0)], clock, seconds=0.0) == (2.0,)
-    assert clock.events.count("settle") == 3
+    turns = 1 + 2  # of what is hopeless, twice more
+    assert clock.events.count("settle") == 3 * turns
+
+
+def test_what_is_hopeless_is_not_decided_while_processors_are_apart(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    clock.apart = [True]
+
+    def call_of_two_threads() -> None:
+        clock.sleep(1.0 if clock.events.count("settle") == 2 else 9.0)
+
+    found = time_variants([lambda: clock.sleep(2.0), call_of_two_threads], clock, seconds=0.0)
+    assert found == pytest.approx((2.0, 1.0))

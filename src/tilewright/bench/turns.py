@@ -27,7 +27,9 @@ def time_variants(
     A processor that others share is faster at times and slower at others. So each call is compared
     with the others of the same turn, and the median of that multiplied by the time of the fastest
     turn. What is hopeless after some turns is not called again. It begins when the processors are
-    near each other (see `clock`); if they are not in the end, all of it is repeated, at most twice.
+    near each other (see `clock`); if they are not in the end, all of it is repeated, at most twice,
+    and so are the turns that decide what is hopeless: what hands data from thread to thread may
+    take three times as long while they are apart.
     """
 
     def attempt() -> tuple[tuple[float, ...], bool]:
@@ -52,7 +54,11 @@ def _in_turns(
         return [_timed(calls[variant], counts[variant], clock) for variant in variants]
 
     everyone = range(len(calls))
-    found = _typical([turn(everyone) for _ in range(_FAIR_TURNS)])
+
+    def fair_turns() -> tuple[list[list[float]], bool]:
+        return [turn(everyone) for _ in range(_FAIR_TURNS)], clock.is_apart()
+
+    found = _typical(while_near(clock, fair_turns, _REPETITIONS)[0])
     left = [variant for variant in everyone if found[variant] <= _HOPELESS * min(found)]
     turns = [turn(left) for _ in range(_FAIR_TURNS)]
     while time.perf_counter() - started < seconds and len(turns) < _MOST_TURNS:

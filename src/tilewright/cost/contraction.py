@@ -86,10 +86,11 @@ def contraction_time(
 def _contested_time(nest: ProductNest, machine: Machine, workers: Expr, columns: Expr) -> Expr:
     """Picoseconds for lines that two threads write, where rows of results end within one.
 
-    With as many blocks of columns as threads, or a part of them, threads write neighbouring blocks
-    of the same rows at the same time.
+    With as many blocks of columns as threads share a batch element, or a part of them, threads
+    write neighbouring blocks of the same rows at the same time.
     """
-    alike = logical_and(less(1, columns), less_equal(workers % maximum(columns, 1), 0))
+    sharing = maximum(workers // maximum(batch_size(nest), 1), 1)
+    alike = logical_and(less(1, columns), less_equal(sharing % maximum(columns, 1), 0))
     inside = nest.n % (LINE_BYTES // nest.dtype.bytes)
     lines = batch_size(nest) * nest.m * (1000 * machine.core.threads.contested_ns)
     return select(logical_and(alike, inside), lines, 0)
@@ -193,7 +194,7 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         waited = moved * (4 + round(4 * row_share(nest, machine))) // 8
         shown = maximum(moved - compute, 0)
         compute = select(few, maximum(compute, moved - called), compute + waited)
-        compute = compute + maximum(waiting_time(nest, machine, blocks) - shown, 0)
+        compute = compute + maximum(waiting_time(nest, machine, blocks, shown) - shown, 0)
     begun = blocks.columns * blocks.rows * machine.picoseconds(costs.block)
     streamed = streaming_time(nest, machine) + left_page_time(nest, machine, blocks)
     moved = block_moves_time(nest, machine, blocks) + runs_time(nest, machine)

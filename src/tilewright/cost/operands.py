@@ -135,13 +135,15 @@ def _turned_rows_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Ex
     return _lost_time(machine, moved, nest.k * size, lanes, runs)
 
 
-def waiting_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+def waiting_time(nest: ProductNest, machine: Machine, blocks: Blocks, shown: Expr) -> Expr:
     """Picoseconds for which tiles wait for rows in memory that are read in place.
 
+    In ``shown`` of them the bytes move that multiply-adds do not hide.
+
     A panel has a piece of each row. Of a few rows at a time hardware sees how they go on, and what
-    a block of columns has of each begins anew. Of more, each line of a piece is waited for, with as
-    many under way as a core has misses. That hides nothing: multiply-adds behind a load fill the
-    window of instructions that the core sees.
+    a block of columns has of each begins anew, before it moves. Of more, each line of a piece is
+    waited for, with as many under way as a core has misses. That hides nothing: multiply-adds
+    behind a load fill the window of instructions that the core sees.
     """
     if nest.is_packing or nest.right.panel or machine.core.streams.scattered_rows:
         return constant(0)
@@ -156,7 +158,7 @@ def waiting_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     waited = of_memory(nest.k * lines * each, moved * size, machine)
     begun = _of_element(nest, pieces_time(batch * nest.k * blocks.columns, moved * size, machine))
     followed = less_equal(ceil_div(nest.k, maximum(blocks.depth, 1)), streams.followed)
-    waited = select(followed, minimum(begun, waited), waited)
+    waited = select(followed, minimum(shown + begun, waited), waited)
     none = logical_or(are_asked_for(nest, blocks, machine.room), less_equal(nest.n, width))
     return select(none, 0, waited)
 
@@ -338,14 +340,13 @@ def row_share(nest: ProductNest, machine: Machine) -> float:
 
 def streaming_time(nest: ProductNest, machine: Machine) -> Expr:
     """Picoseconds to wait for a left operand in memory: long rows are many streams at a time."""
-    streams = machine.core.streams
-    left = nest.left
+    streams, left, size = machine.core.streams, nest.left, nest.dtype.bytes
     if not isinstance(left, View) or left.panel or not streams.streamed:
         return constant(0)
     elements = nest.m * nest.k
-    fits = machine.holds(-2, batch_size(nest) * elements * streams.last_share, nest.dtype.bytes)
-    short = less_equal(nest.k, SHORT_ROW_BYTES // nest.dtype.bytes)
-    return select(logical_or(fits, short), 0, elements * machine.picoseconds(streams.streamed))
+    waited = elements * machine.picoseconds(streams.streamed)
+    waited = of_memory(waited, batch_size(nest) * elements * size, machine)
+    return select(less_equal(nest.k, SHORT_ROW_BYTES // size), 0, waited)
 
 
 def left_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -354,9 +355,10 @@ def left_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     if not isinstance(nest.left, View) or nest.left.panel:
         return constant(0)
     size, elements = nest.dtype.bytes, batch_size(nest) * nest.m * nest.k
-    far, near = streams.far_left_page, streams.near_left_page
-    inside = machine.holds(-2, elements * streams.last_share, size)
-    each = select(inside, machine.picoseconds(near), machine.picoseconds(far))
+    near, far = (
+        machine.picoseconds(each) for each in (streams.near_left_page, streams.far_left_page)
+    )
+    each = near + of_memory(constant(max(far - near, 0)), elements * size, machine)
     short = less_equal(nest.k, SHORT_ROW_BYTES // size)
     few = logical_or(machine.holds(2, elements, size), short)
     few = logical_or(few, less_equal(nest.m, machine.core.tile.pages * blocks.rows))

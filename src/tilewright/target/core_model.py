@@ -190,7 +190,9 @@ class DotCosts:
     columns of known and of any number. ``masked``: more of a row whose last vector has a mask.
     ``step_share`` and ``stream_share``: times that of what loads and multiply-adds take for a step,
     and of what comes from the second-level cache. ``memory_shown``: eighths of the time to read
-    from memory that sums do not hide, of rows of up to a page and of longer ones. ``result``: one
+    from memory, or of that of the sums if that is less, that do not hide behind the other; more
+    than eight where what comes from memory reaches the sums late. Of rows of up to a page and of
+    longer ones. ``result``: one
     element of the epilogue. ``sums``: vectors of sums in one loop, beyond which operands on their
     way are spilled.
     """
@@ -287,8 +289,8 @@ HALVED_TILES = TileCosts(call=10.0, part=12.0, part_vector=4.2, masked_row=1.9, 
 NARROW_TILES = TileCosts(block=45.0)
 HALVED_DOTS = replace(WIDE_DOTS, any_group=(13.0, 1.95), stream_share=1.25)
 # Measured on the same core with vectors of 32 bytes: depths of 1 to 100, with 3 to 12 sums in a
-# loop, and of over 1,400.
-NARROWED_DOTS = DotCosts(any_group=(17.0, 0.6), masked=2.3, stream_share=1.6)
+# loop, and of over 1,400; from memory 108 to 250 MB by 2 to 4 columns, depths of 900 to 6,000.
+NARROWED_DOTS = DotCosts(any_group=(17.0, 0.6), masked=2.3, stream_share=1.6, memory_shown=(14, 14))
 
 
 def is_halved(vector_bytes: int, pipes: float) -> bool:
