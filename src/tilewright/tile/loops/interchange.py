@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 from tilewright.ir.tile import (
     Let,
@@ -41,19 +40,19 @@ def interchanged(
     """The loop of ``variable`` over a block of results, in a body that :func:`reduces_across`."""
     exchange = _Exchange(lowering, variable, block)
     made: list[Statement] = []
-    looked_for: Statement | None = None
-    for statement, following in zip_longest(body, body[1:]):
-        if statement is looked_for:
-            continue
-        if isinstance(statement, Loop):
-            search = searched(statement, following) if isinstance(following, Loop) else None
-            if search is not None:
-                looked_for = following
-                made += exchange.search(search, statement, following)
-            else:
-                made += exchange.reduction(statement)
-        else:
+    left = list(body)
+    while left:
+        statement = left.pop(0)
+        if not isinstance(statement, Loop):
             made.append(exchange.along(lambda v, s=statement: [exchange.at(v).statement(s)]))
+            continue
+        following = left[0] if left else None
+        search = searched(statement, following) if isinstance(following, Loop) else None
+        if isinstance(following, Loop) and search is not None:
+            made += exchange.search(search, statement, following)
+            del left[0]
+        else:
+            made += exchange.reduction(statement)
     return tuple(made)
 
 

@@ -38,10 +38,11 @@ def in_pieces(
     lowering: Lowering, variables: Sequence[tuple[str, Expr]], body: Sequence[Statement]
 ) -> Nest | None:
     """The grid and the statements of a search along rows in pieces; None where it is none."""
-    best, place, *stores = (*body, None, None)[: max(len(body), 2)]
-    if not (isinstance(best, Loop) and isinstance(place, Loop) and stores):
-        return None
-    search, length = searched(best, place), best.end
+    match body:
+        case [Loop() as best, Loop() as place, *stores] if stores:
+            search, length = searched(best, place), best.end
+        case _:
+            return None
     known = length.value if length.is_constant else None
     if search is None or best.begin is not ZERO or (known is not None and known < PIECE):
         return None
@@ -52,7 +53,8 @@ def in_pieces(
     grid = list(others)
     rows = task_columns(lowering, grid, count, "c", maximum(BLOCK // maximum(length, 1), 1))
     statements = (*_pieces(lowering, search, best, place), *stores)
-    return grid, [Loop(name, rows.first, rows.first + rows.count, statements)]
+    made: list[Statement] = [Loop(name, rows.first, rows.first + rows.count, statements)]
+    return grid, made
 
 
 def _pieces(lowering: Lowering, search: Search, best: Loop, place: Loop) -> list[Statement]:
