@@ -189,12 +189,11 @@ class DotCosts:
     ``known_group`` and ``any_group``: one loop, and to add the lanes of a sum and store it, for
     columns of known and of any number. ``masked``: more of a row whose last vector has a mask.
     ``step_share`` and ``stream_share``: times that of what loads and multiply-adds take for a step,
-    and of what comes from the second-level cache. ``memory_shown``: eighths of the time to read
-    from memory, or of that of the sums if that is less, that do not hide behind the other; more
-    than eight where what comes from memory reaches the sums late. Of rows of up to a page and of
-    longer ones. ``result``: one
-    element of the epilogue. ``sums``: vectors of sums in one loop, beyond which operands on their
-    way are spilled.
+    and of what comes from the second-level cache. ``memory_shown``: for rows of up to a page,
+    and for longer ones, the eighths of the time to read from memory (or of the time of the sums, if
+    that is less) that do not hide behind the other; more than eight where what comes from memory
+    reaches the sums late. ``result``: one element of the epilogue. ``sums``: vectors of sums in one
+    loop, beyond which operands on their way are spilled.
     """
 
     known_group: tuple[float, float] = (6.0, 0.8)

@@ -119,8 +119,8 @@ class Epilogue:
     def prefetch(self, columns: int, *, begun: bool) -> ir.Function:
         """(m, height, first column, environment): ask for the lines that so many columns meet.
 
-        They are stored to them, or add what lies there. Where they are ``begun``, the line of the
-        first one has been asked for with the columns before, unless it begins there.
+        Results are stored to these lines, or what lies there is added to them. Where columns are
+        ``begun``, the first one's line was asked for with those before, unless it begins there.
         """
         suffix = f"ask{columns}{'_begun' if begun else ''}"
         if suffix not in self._made:
@@ -143,8 +143,8 @@ class Epilogue:
         def row() -> None:
             for place in met_elements(self.stores):
                 if place[-1] and self.may_stream:
-                    near = builder.icmp_signed("==", frame.names[STREAMED], word(0))
-                    with builder.if_then(near):
+                    kept = builder.icmp_signed("==", frame.names[STREAMED], word(0))
+                    with builder.if_then(kept):
                         asked(*place)
                 else:
                     asked(*place)

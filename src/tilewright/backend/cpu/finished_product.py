@@ -193,13 +193,17 @@ class FinishedProduct:
         Of the last vector half counts where it is ``halved``.
         """
         builder, frame = self.builder, self.frame
-        width = word(vectors * self.lanes - (self.lanes // 2 if halved else 0))
+        width = word(self._width(vectors, halved))
         there = builder.icmp_signed(">=", builder.sub(frame.names[N1], frame.names[N0]), width)
         with builder.if_else(there) as (full, part):
             with full:
                 self._rows(width, vectors, True, builder.sub(width, columns), halved=halved)
             with part:
                 self._rows(columns, vectors, False, halved=halved)
+
+    def _width(self, vectors: int, halved: bool) -> int:
+        """The columns of so many vectors, of the last of which half counts where it is halved."""
+        return vectors * self.lanes - (self.lanes // 2 if halved else 0)
 
     def _narrow(self, columns: ir.Value) -> None:
         """The last of the packed panels, with no more vectors than its columns need."""
@@ -270,7 +274,7 @@ class FinishedProduct:
         resume = builder.icmp_signed(">", frame.names[K0], word(0))
         operands = self._operands(place, most)
         last = builder.icmp_signed(">=", frame.names[K1], self.index(self.nest.k))
-        self._prefetch(place, last, vectors * self.lanes - (self.lanes // 2 if halved else 0))
+        self._prefetch(place, last, self._width(vectors, halved))
         if self.is_matrix:
             self._matrix_tile(place, vectors, operands, (sums, row, resume))
             self._finish_in_memory(place, last, (sums, row))

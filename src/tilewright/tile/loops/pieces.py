@@ -21,7 +21,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import ExpressionMap, slope, value_loads
 from tilewright.shape import Expr, constant, maximum, minimum
-from tilewright.target.core_model import WIDE_LANES
+from tilewright.target.core_model import VECTORS_TOGETHER, WIDE_LANES
 from tilewright.tile.loops.few_columns import Nest
 from tilewright.tile.loops.searches import Searching
 from tilewright.tile.loops.side_by_side import row_groups, side_by_side
@@ -30,7 +30,7 @@ from tilewright.tile.rows.turned_rows import BLOCK
 from tilewright.tile.values.best_position import Search, place_of, searched
 from tilewright.tile.values.lowering import Lowering
 
-PIECE = 4 * WIDE_LANES  # lanes of a row, enough that no vector waits for what was just stored
+PIECE = VECTORS_TOGETHER * WIDE_LANES  # lanes: no vector waits for what was just stored
 ZERO = constant(0)
 
 
