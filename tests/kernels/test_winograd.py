@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -37,7 +38,14 @@ from tilewright.shape import Scope, constant, maximum
 from tilewright.target import preset
 from tilewright.tile import alike
 from tilewright.tile.alike import LoweringOnce
-from tilewright.tile.convolutions.winograd import winograd_forms, winograd_steps
+from tilewright.tile.convolutions.winograd import (
+    winograd_band,
+    winograd_forms,
+    winograd_steps,
+    winograd_variants,
+)
+from tilewright.tile.convolutions.winograd_bands import BandSizes
+from tilewright.tile.convolutions.winograd_tiles import Tiles
 from tilewright.tile.convolutions.winograd_transforms import Form, transforms
 from tilewright.tile.lower import LoweredKernel, lower_kernel
 from tilewright.tile.products.frame import RegisterTile
@@ -106,9 +114,9 @@ def rectified(made: Node) -> Node:
     return apply("maximum", made, scalar(0.0))
 
 
-@pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Form], None]:
-    """Makes every convolution take a form."""
+@pytest.fixture(params=["in three steps", "in bands"])
+def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Form], None]:
+    """Makes every convolution take a form, in one of both ways."""
 
     def choose(form: Form) -> None:
         def lower(
@@ -116,8 +124,12 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Form], None]:
         ) -> LoweredKernel:  # fmt: skip
             if not (kernel.seeds and isinstance(kernel.seed.primitive, Convolve)):
                 return lower_kernel(kernel, scope, tile, *others)
-            steps = winograd_steps(kernel, lambda: Lowering(kernel, scope), tile, form, MACHINE)
-            return LoweredKernel(kernel, (Variant("winograd", steps, constant(0)),))
+            given = kernel, lambda: Lowering(kernel, scope), tile, form, MACHINE
+            if request.param == "in bands":
+                return LoweredKernel(kernel, (replace(winograd_band(*given), cost=constant(0)),))
+            return LoweredKernel(
+                kernel, (Variant("winograd", winograd_steps(*given), constant(0)),)
+            )
 
         monkeypatch.setattr(alike, "lower_kernel", lower)
 
@@ -383,7 +395,7 @@ def test_layers_that_are_alike_share_programs_and_keep_their_weights() -> None:
     graph = space.graph(made, node(made.primitive, made.inputs[0], other))
     lowering = lowering_of(graph, LEVELS["avx2"], machine=MACHINE)
     kernels = plan_greedily(graph).kernels
-    steps = [lowering.lowered(kernel).variants[-1].steps[1] for kernel in kernels]
+    steps = [lowering.lowered(kernel).variants[-1].steps[0] for kernel in kernels]
     assert steps[0].program is steps[1].program
     weights = [read for step in steps for read in step.reads if isinstance(read, PackedConstant)]
     assert [packed.node for packed in weights] == [k.seed.inputs[1] for k in kernels]
@@ -393,9 +405,38 @@ def test_layers_that_are_alike_share_programs_and_keep_their_weights() -> None:
 def test_the_shape_decides() -> None:
     space = Space()
     found = variants(space.graph(convolution(space, (64, 64))))
-    assert [variant.name for variant in found] == ["gathered", "winograd4"]
+    assert [variant.name for variant in found] == ["gathered", "winograd4, in bands"]
     assert chosen(found, n=1, h=2, w=2) == "gathered"
-    assert chosen(found, n=1, h=56, w=56) == "winograd4"
+    assert chosen(found, n=1, h=56, w=56) == "winograd4, in bands"
+
+
+@pytest.mark.parametrize(("channels", "names"), [(64, {"in bands"}), (256, {"", "in bands"})])
+def test_many_weights_may_be_read_once_for_all_images(channels: int, names: set[str]) -> None:
+    """Of few, bands move less at every shape, so that nothing else is made."""
+    space = Space()
+    (kernel,) = plan_greedily(space.graph(convolution(space, (channels, channels)))).kernels
+    tile = register_tile(LEVELS["avx2"])
+    made = winograd_variants(kernel, lambda: Lowering(kernel, space.scope), tile, MACHINE)
+    assert {variant.name.partition(", ")[2] for variant in made} == names
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize("sizes", [(1, 14, 14), (1, 28, 28), (3, 5, 1000), (2, 0, 7)], ids=str)
+def test_bands_cover_a_map_and_are_enough_for_all_threads(
+    sizes: tuple[int, int, int], threads: int
+) -> None:
+    space = Space()
+    tiles = Tiles.of(convolution(space, (64, 64)), Form(4, 3, 1))
+    n, h, w = sizes
+    known = {"n": n, "h": h, "w": w, THREADS: threads}
+    bands = BandSizes.of(tiles, register_tile(LEVELS["avx2"]))
+    down, across, tall, wide = (
+        e.evaluate(known) for e in (bands.down, bands.across, bands.tall, bands.wide)
+    )
+    rows, columns = -(-h // 4), -(-w // 4)
+    assert (tall - 1) * down <= max(rows - 1, 0) and rows <= tall * down
+    assert (wide - 1) * across <= max(columns - 1, 0) and columns <= wide * across
+    assert n * tall * wide >= min(threads, n * rows * columns) // 2
 
 
 @pytest.mark.slow
@@ -408,7 +449,7 @@ def test_large_weights_are_worth_their_bytes_for_many_tiles() -> None:
 
 
 def test_of_sizes_that_are_known_only_the_best_variant_stays() -> None:
-    for size, name in ((2, "gathered"), (112, "winograd4")):
+    for size, name in ((2, "gathered"), (112, "winograd4, in bands")):
         space = Space()
         x = space.input("x", F32, 1, size, size, 64)
         weights = fixed(data(F32, (64, 64, 3, 3)))

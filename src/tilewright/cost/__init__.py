@@ -18,7 +18,7 @@ from tilewright.cost.attention import (
     score_cycles,
 )
 from tilewright.cost.codes import few_rows_time
-from tilewright.cost.contraction import contraction_time, contraction_work, tiles_time
+from tilewright.cost.contraction import contraction_time, contraction_work, task_time, tiles_time
 from tilewright.cost.levels import lone_lines_time, memory_time, of_memory
 from tilewright.cost.loops import loop_price
 from tilewright.cost.machine import Machine, workers_for
@@ -66,6 +66,7 @@ __all__ = [
     "simulated",
     "step_tasks",
     "taken_time",
+    "task_time",
     "tiles_time",
     "together_time",
     "workers_for",

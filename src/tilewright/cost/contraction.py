@@ -121,6 +121,12 @@ class _Division:
         return _Division(count, count + minimum(rest, 1), *parts)
 
 
+def task_time(nest: ProductNest, machine: Machine) -> Expr:
+    """Picoseconds of ``nest`` in one task, which has it in one block, on one thread."""
+    one = constant(1)
+    return _alone(nest, machine, Blocks(one, one, one))
+
+
 def contraction_work(nest: ProductNest, machine: Machine) -> Expr:
     """Nanoseconds of ``nest`` on one thread, roughly: whether to share it out at all."""
     calls = ceil_div(nest.m, nest.registers.rows) * machine.picoseconds(machine.core.tile.call)
@@ -322,4 +328,4 @@ def _is_unpacking(nest: ProductNest) -> bool:
     return nest.product.narrow is None and sum(isinstance(s, Store) for s in body) > 1
 
 
-__all__ = ["contraction_time", "contraction_work", "tiles_time"]
+__all__ = ["contraction_time", "contraction_work", "task_time", "tiles_time"]

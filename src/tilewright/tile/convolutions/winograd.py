@@ -2,8 +2,9 @@
 
 Three steps: every tile of pixels is transformed, products are summed over the input channels by
 as many contractions as a tile has elements, and each result is transformed back to size x size
-pixels with the kernel's epilogue. Data may come and results may leave with the channels first.
-Start with :func:`winograd_variants`.
+pixels with the kernel's epilogue. A task does all three for a band of tiles (``winograd_bands``),
+or they are steps of the kernel over all images, which read many weights once. Data may come and
+results may leave with the channels first. Start with :func:`winograd_variants`.
 
 Error against float64, of normal data and weights and 16 to 512 channels, relative to the error of
 summing over taps and channels in order: tiles of 2 have 0.2 to 0.4 times its maximum and 0.6 to
@@ -34,16 +35,17 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import Local, Store, TileBuffer, View
 from tilewright.shape import (
     Expr,
+    ceil_div,
     constant,
+    maximum,
     product,
     symbol,
 )
 from tilewright.target.core_model import LINE_ELEMENTS
-from tilewright.tile.convolutions.winograd_tiles import (
-    DataTransform,
-    ResultTransform,
-    Tiles,
-)
+from tilewright.tile.convolutions.winograd_bands import BandSizes, band_variant, move_less
+from tilewright.tile.convolutions.winograd_data import data_step
+from tilewright.tile.convolutions.winograd_results import result_step
+from tilewright.tile.convolutions.winograd_tiles import Tiles
 from tilewright.tile.convolutions.winograd_transforms import Form, TransformedWeights
 from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.prices import shared_out, step_price
@@ -113,11 +115,15 @@ def winograd_variants(
     made: list[Variant] = []
     for form in forms:
         if form.stride == 1 or _weight_bytes(node, form) <= MOST_WEIGHTS:
-            steps = winograd_steps(kernel, fresh, tile, form, machine)
             own = product(node.inputs[1].shape).value * node.dtype.bytes
-            larger = _weight_bytes(node, form) - own
-            with_these = replace(machine, constants=max(machine.constants + larger, 0))
-            made.append(Variant(f"winograd{form.size}", steps, winograd_time(steps, with_these)))
+            weights = _weight_bytes(node, form)
+            constants = max(machine.constants + weights - own, 0)
+            with_these = replace(machine, constants=constants)
+            made.append(winograd_band(kernel, fresh, tile, form, with_these))
+            if not move_less(weights, tile):
+                steps = winograd_steps(kernel, fresh, tile, form, machine)
+                time = winograd_time(steps, with_these)
+                made.append(Variant(f"winograd{form.size}", steps, time))
     return tuple(made)
 
 
@@ -127,16 +133,36 @@ def _weight_bytes(node: Node, form: Form) -> int:
     return form.products**2 * channels * outputs * node.dtype.bytes
 
 
+def winograd_spaces(tiles: Tiles) -> tuple[Workspace, Workspace]:
+    """The products of all tiles between the steps, before and after they are summed."""
+    size, dtype = tiles.size, tiles.node.dtype
+    return (
+        Workspace(f"data{size}", dtype, tiles.planes(tiles.channels)),
+        Workspace(f"sums{size}", dtype, tiles.planes(tiles.outputs)),
+    )
+
+
+def winograd_band(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, form: Form, machine: Machine
+) -> Variant:
+    """The variant of a Convolve in one of its forms whose tasks do all three steps."""
+    tiles = Tiles.of(kernel.seed, form)
+    sizes = BandSizes.of(tiles, tile)
+    bands = maximum(tiles.node.shape[0] * sizes.tall * sizes.wide, 1)
+    usual = ceil_div(tiles.count, bands)
+    products = _products(kernel, fresh(), tile, tiles, winograd_spaces(tiles), usual)
+    return band_variant(kernel, fresh(), tiles, sizes, products, machine)
+
+
 def winograd_steps(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, form: Form, machine: Machine
 ) -> tuple[LoweredStep, ...]:
     """The steps of a Convolve in one of its forms, which get threads as their prices expect."""
     tiles = Tiles.of(kernel.seed, form)
-    data = Workspace(f"data{form.size}", kernel.seed.dtype, tiles.planes(tiles.channels))
-    sums = Workspace(f"sums{form.size}", kernel.seed.dtype, tiles.planes(tiles.outputs))
-    first = DataTransform(kernel, fresh(), tiles, tile.room).step(data)
-    products = _products(kernel, fresh(), tile, tiles, (data, sums))
-    last = ResultTransform(kernel, fresh(), tiles, tile.room).step(sums)
+    data, sums = winograd_spaces(tiles)
+    first = data_step(kernel, fresh(), tiles, tile.room, data)
+    products = _products(kernel, fresh(), tile, tiles, (data, sums), tiles.count)
+    last = result_step(kernel, fresh(), tiles, tile.room, sums)
     first, last = with_masks((first, last), machine)
     before, after = (step_price(step, machine).alone // 1000 + 1 for step in (first, last))
     work = contraction_work(ProductNest.of(products.program), machine)
@@ -173,12 +199,13 @@ def _products(
     tile: RegisterTile,
     tiles: Tiles,
     spaces: tuple[Workspace, Workspace],
+    count: Expr,
 ) -> LoweredStep:
-    """One contraction per product and group: tiles x channels by channels x outputs."""
+    """One contraction per product and group: ``count`` tiles x channels by channels x outputs."""
     node, batch, group = tiles.node, symbol("_b0"), symbol("_b1")
     axes = (("_b0", constant(tiles.products**2)), ("_b1", constant(tiles.groups)))
     outputs = tiles.outputs // tiles.groups
-    rows, columns = (("_m0", tiles.count),), (("_n0", constant(outputs)),)
+    rows, columns = (("_m0", count),), (("_n0", constant(outputs)),)
     shape = tile.for_type(node.dtype)
     frame = Frame(kernel, lowering, shape, axes, rows, columns, constant(tiles.depth))
     data, sums = TileBuffer("b0", node.dtype), TileBuffer("o0", node.dtype)
