@@ -410,14 +410,17 @@ def test_the_shape_decides() -> None:
     assert chosen(found, n=1, h=56, w=56) == "winograd4, in bands"
 
 
-@pytest.mark.parametrize(("channels", "names"), [(64, {"in bands"}), (256, {"", "in bands"})])
+@pytest.mark.parametrize(
+    ("channels", "names"), [(64, {"in bands"}), (128, {"", "in bands"}), (512, {""})]
+)
 def test_many_weights_may_be_read_once_for_all_images(channels: int, names: set[str]) -> None:
-    """Of few, bands move less at every shape, so that nothing else is made."""
+    """Of few, bands move less at every shape; those that no cache has are read once at all."""
     space = Space()
     (kernel,) = plan_greedily(space.graph(convolution(space, (channels, channels)))).kernels
     tile = register_tile(LEVELS["avx2"])
     made = winograd_variants(kernel, lambda: Lowering(kernel, space.scope), tile, MACHINE)
-    assert {variant.name.partition(", ")[2] for variant in made} == names
+    found = {variant.name for variant in made if variant.name.startswith("winograd4")}
+    assert {name.partition(", ")[2] for name in found} == names
 
 
 @pytest.mark.parametrize("threads", [1, 2, 16])

@@ -19,6 +19,7 @@ from tilewright.ir.tile import (
     RunTable,
     StageAxis,
     Statement,
+    Sums,
     TileBuffer,
     TileProgram,
 )
@@ -85,7 +86,17 @@ class _Parametrising(ExpressionMap):
                 right.depth if isinstance(right, ListedView) else self.parameters.own(right.depth)
             )
             return replace(made, right=replace(made.right, row=right.row, depth=depth))
+        if isinstance(product.target, Sums):
+            return replace(made, columns=(made.columns[0], self._with_tail(*product.columns)))
         return made
+
+    def _with_tail(self, begin: Expr, end: Expr) -> Expr:
+        """Where columns end, of which the code knows how many fill no vectors."""
+        columns = end - begin
+        if not columns.is_constant or columns.value <= LARGEST_KEPT:
+            return self.expression(end)
+        whole, tail = divmod(columns.value, LARGEST_KEPT)
+        return self.expression(begin) + self.parameters.own(constant(whole)) * LARGEST_KEPT + tail
 
     def runs(self, table: RunTable) -> RunTable:
         """An operand with a table, whose frame is the stage's."""

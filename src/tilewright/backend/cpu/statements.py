@@ -271,9 +271,10 @@ class FunctionFrame:
         assert isinstance(left, View) and not left.panel
         sizes = [end - begin for begin, end in (product.rows, product.columns, product.depth)]
         wide = most_vectors(self.level) * self.level.lanes(dtype.bytes)
+        tail = sizes[1] % wide
         shape = ProductShape(
             dtype,
-            sizes[1].value % wide if sizes[1].is_constant else None,
+            tail.value if tail.is_constant else None,
             right.buffer.scratch or right.panel > 0,
             left.depth.value if left.depth.is_constant and left.depth.value > 0 else None,
             left.row is constant(1),

@@ -74,7 +74,7 @@ from tilewright.tile.variants import (
     workspace,
 )
 
-# How far narrow and other variants that are kept may be from the best of all.
+# How far the variants that are kept may be from the best of all.
 CLOSE = Bound(mean=0.005, worst=0.05, most=8)
 # Blocks that read weights once, which in a network come from farther away than prices know, stay
 # unless others are faster by this part, a fiftieth: with equal prices ResNet-50 lost as much.
@@ -103,10 +103,8 @@ def lower_convolution(
         direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
         others = () if direct_only else winograd_variants(kernel, fresh, tile, machine)
         narrow = _narrow_variants(kernel, fresh().scope, tile, machine, narrower)
-        if narrow:
-            # Others' weights would be for nothing.
-            return needed((*direct, *others, *narrow), fresh().scope, machine, CLOSE)
-        return best_somewhere((*direct, *others))
+        # Others' code and weights would be for nothing.
+        return needed((*direct, *others, *narrow), fresh().scope, machine, CLOSE)
 
     def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
         return (_packed(kernel, fresh(), tile, blocking),)

@@ -42,7 +42,12 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.target.core_model import LINE_ELEMENTS
-from tilewright.tile.convolutions.winograd_bands import BandSizes, band_variant, move_less
+from tilewright.tile.convolutions.winograd_bands import (
+    BandSizes,
+    always_move_less,
+    are_worth_it,
+    band_variant,
+)
 from tilewright.tile.convolutions.winograd_data import data_step
 from tilewright.tile.convolutions.winograd_results import result_step
 from tilewright.tile.convolutions.winograd_tiles import Tiles
@@ -113,14 +118,17 @@ def winograd_variants(
     if len(forms) > 1 and _weight_bytes(node, forms[-1]) <= SMALL_WEIGHTS:
         forms = forms[-1:]
     made: list[Variant] = []
-    for form in forms:
+    for number, form in enumerate(forms, 1):
         if form.stride == 1 or _weight_bytes(node, form) <= MOST_WEIGHTS:
             own = product(node.inputs[1].shape).value * node.dtype.bytes
             weights = _weight_bytes(node, form)
             constants = max(machine.constants + weights - own, 0)
             with_these = replace(machine, constants=constants)
-            made.append(winograd_band(kernel, fresh, tile, form, with_these))
-            if not move_less(weights, tile):
+            # Smaller tiles are for so few of them that all are one band.
+            in_bands = number == len(forms) and are_worth_it(weights, machine)
+            if in_bands:
+                made.append(winograd_band(kernel, fresh, tile, form, with_these))
+            if not (in_bands and always_move_less(weights, tile)):
                 steps = winograd_steps(kernel, fresh, tile, form, machine)
                 time = winograd_time(steps, with_these)
                 made.append(Variant(f"winograd{form.size}", steps, time))

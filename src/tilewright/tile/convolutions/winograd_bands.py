@@ -3,7 +3,7 @@
 A band is some tiles of a few rows of a map. In three steps over all images what lies between them,
 2.25 times the data and as much of the results for 3x3, comes from memory where no cache holds it;
 that of a band stays in the second-level cache. In return every band reads all weights (see
-:func:`move_less`).
+:func:`always_move_less`).
 
     for each row of tiles:               for each block of channels: pixels to products
     for each product, for each group:    sums over the channels
@@ -40,6 +40,8 @@ from tilewright.tile.products.contraction import MANY_TASKS
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source, Variant
+
+CACHE_USERS = 4  # of the last cache: weights, images, results, and whatever else there is
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,16 @@ class BandSizes:
         return self.down * self.across
 
 
-def move_less(weights: int, tile: RegisterTile) -> bool:
-    """Whether bands of so many bytes of weights always move less than three steps would.
+def are_worth_it(weights: int, machine: Machine) -> bool:
+    """Whether bands may be faster than three steps: the last cache has the ``weights`` for each.
+
+    It has what others read as well, and images.
+    """
+    return weights <= machine.target.levels[-2].room // CACHE_USERS
+
+
+def always_move_less(weights: int, tile: RegisterTile) -> bool:
+    """Whether bands of so many bytes of weights move less than three steps at every shape.
 
     Of the e bytes of a tile's products, steps write and read every one beyond the second-level
     cache. Bands of room / e tiles read all weights there: e * weights / room bytes for each tile.
