@@ -20,7 +20,7 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.scalar import COMBINE
-from tilewright.ir.tile import Apply, Load, Loop, Store, TileBuffer, Value, neutral_element
+from tilewright.ir.tile import Apply, Loop, Store, TileBuffer, Value, neutral_element
 from tilewright.ir.views import Index, linear
 from tilewright.shape import (
     Expr,
