@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
+from itertools import product as combinations
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.scalar import COMBINE
-from tilewright.ir.tile import Apply, Load, Loop, Store, TileBuffer, Value, neutral_element
+from tilewright.ir.tile import Apply, Loop, Store, TileBuffer, Value, neutral_element
 from tilewright.ir.views import Index, linear
 from tilewright.shape import (
     Expr,
@@ -133,8 +134,7 @@ class Band:
             self.row, self.rows = self._block(-2, self.most_rows)
         self.column, self.columns = self._block(-1, self.most_columns)
         lowering.open()
-        columns = self._whole(self.columns) if self.dense else self.columns
-        self.reached = self._reach(columns)
+        self.reached = self._reach(self._read_columns())
         # One vector more than needed: rows at a distance of a power of two share few cache sets.
         reached = self._reach(constant(self.most_columns)).value
         self.part = self._whole(constant(-(-reached // self.phases))).value + self.unit
@@ -146,14 +146,13 @@ class Band:
         self.finished: dict[Index, Value] = {}
         lowering.cached[seed] = self.finished.get
 
-    @cached_property
-    def line(self) -> TileBuffer:
-        """A row that is not in phases yet, or needs none."""
-        return self.fixed(self.pitch)
-
     def _summed(self) -> DType:
         """The type of sums, and of what they are made of."""
         return self.seed.dtype
+
+    def _read_columns(self) -> Expr:
+        """Columns of outputs whose windows are read: whole vectors if there are not as many."""
+        return maximum(self.columns, self.unit) if self.dense else self.columns
 
     def _parts(self) -> int:
         """The parts that a row in scratch has."""
@@ -215,14 +214,20 @@ class Band:
         )  # fmt: skip
 
     def exactly(self, begin: Expr, end: Expr, most: int, body: Callable[[Expr], None]) -> None:
-        """``body`` for places in [begin, end) alone, for some of them twice."""
+        """``body`` for places in [begin, end) alone, for some of them twice.
+
+        Vectors but the first and the last one begin at whole vectors from place 0.
+        """
         length, limit = end - begin, constant(1)
+        earlier = 0 if begin is constant(0) else 1  # vectors more where the first begins before
         for unit in (self.unit, self.unit // SHORTER):
+            first = begin // unit * unit
             fits = logical_and(limit, less_equal(unit, length))
-            passes = select(fits, ceil_div(length, unit), 0)
+            passes = select(fits, ceil_div(end - first, unit), 0)
             self.loop(
-                constant(0), passes, -(-most // unit),
-                partial(self._overlapping, begin=begin, last=end - unit, unit=unit, body=body),
+                constant(0), passes, -(-most // unit) + earlier,
+                partial(self._overlapping, first=first, inside=(begin, end - unit), unit=unit,
+                        body=body),
             )  # fmt: skip
             limit = less(length, unit)
         self.loop(begin, select(limit, end, begin), most, body)
@@ -243,9 +248,13 @@ class Band:
         self.loop(begin, left, most, lambda row: body([row]))
 
     def _overlapping(
-        self, number: Expr, begin: Expr, last: Expr, unit: int, body: Callable[[Expr], None]
-    ) -> None:
-        self.lanes(minimum(begin + number * unit, last), unit, body)
+        self, number: Expr, first: Expr, inside: tuple[Expr, Expr], unit: int,
+        body: Callable[[Expr], None],
+    ) -> None:  # fmt: skip
+        start = minimum(first + number * unit, inside[1])
+        # From 0 on no vector begins before the first place.
+        start = start if inside[0] is constant(0) else maximum(inside[0], start)
+        self.lanes(start, unit, body)
 
     def nested(
         self, bounds: Sequence[tuple[Expr, Expr]], outer: Taps, body: Callable[[Taps], None]
@@ -275,35 +284,57 @@ class Band:
 
         self.vectors(ceil_div(self.reached, self.phases), self.part, body)
 
-    def clear_ends(self, line: TileBuffer, start: Expr) -> None:
-        """Neutral elements at both ends of a row that is not in phases.
+    def clear_ends(self, buffer: TileBuffer, starts: Sequence[Expr]) -> None:
+        """Neutral elements at both ends of some rows.
 
         They may reach up to a vector into the columns inside, which are to be written afterwards.
         """
-        length = self._whole(ceil_div(self.reached, self.phases)) * self.phases
-        for begin, end in ((constant(0), self.begin), (self.end, length)):
+        length = self._whole(ceil_div(self.reached, self.phases))
+        for begin, end in (
+            (constant(0), ceil_div(self.begin, self.phases)), (self.end // self.phases, length)
+        ):  # fmt: skip
+            rows = [start + begin for start in starts]
             self.loop(
-                constant(0), ceil_div(end - begin, self.unit), self.pitch // self.unit,
-                partial(self._cleared, line=line, start=start + begin),
+                constant(0), ceil_div(end - begin, self.unit), self.part // self.unit,
+                partial(self._cleared, buffer=buffer, starts=rows),
             )  # fmt: skip
 
-    def _cleared(self, number: Expr, line: TileBuffer, start: Expr) -> None:
-        self.lanes(start + number * self.unit, self.unit,
-                    lambda x: self.put(line, x, self.neutral()))  # fmt: skip
-
-    def separate(
-        self, buffer: TileBuffer, line: TileBuffer, places: Sequence[tuple[Expr, Expr]]
-    ) -> None:
-        """Rows in phases from lines; ``places`` are where a row and where its line begins."""
-
+    def _cleared(self, number: Expr, buffer: TileBuffer, starts: Sequence[Expr]) -> None:
         def body(x: Expr) -> None:
-            for base, start in places:
-                for phase in range(self.phases):
-                    place = start + x * self.phases + phase
-                    value = Load(line, self.lowering.scope.resolve(place))
-                    self.put(buffer, base + phase * self.part + x, value)
+            for start, phase in combinations(starts, range(self.phases)):
+                self.put(buffer, start + phase * self.part + x, self.neutral())
 
-        self.vectors(ceil_div(self.reached, self.phases), self.part, body)
+        self.lanes(number * self.unit, self.unit, body)
+
+    def inside_columns(self, body: Callable[[Sequence[tuple[Expr, Expr]]], None]) -> None:
+        """``body`` for all columns of a line that lie inside, for some of them twice.
+
+        It is given columns, as many as there are phases in one step, each with its place in a row:
+        vectors of all phases are whole vectors of the operand, which it picks its own out of.
+        """
+        phases = self.phases
+        begin, end = ceil_div(self.begin, phases), self.end // phases
+
+        def step(x: Expr) -> None:
+            body([(x * phases + phase, phase * self.part + x) for phase in range(phases)])
+
+        self.exactly(begin, end, self.part, step)
+        if phases > 1:  # what is left at both ends has not all phases
+            last = maximum(begin, end)
+            self._some_phases(begin - 1, (self.begin - (begin - 1) * phases, phases), body)
+            self._some_phases(last, (constant(0), self.end - last * phases), body)
+
+    def _some_phases(
+        self, x: Expr, bounds: tuple[Expr, Expr | int],
+        body: Callable[[Sequence[tuple[Expr, Expr]]], None],
+    ) -> None:  # fmt: skip
+        """``body`` for the columns of some phases at place ``x`` of a row."""
+        begin, end = bounds
+        end = minimum(end, self.end - x * self.phases)
+        self.loop(
+            begin, end, self.phases,
+            lambda phase: body([(x * self.phases + phase, phase * self.part + x)]),
+        )  # fmt: skip
 
     def along(self, x: Expr, tap: Expr) -> Expr:
         """Where a tap of output ``x`` lies in a row."""

@@ -70,6 +70,9 @@ class PairBands(WindowBands):
         """How far the words of two pairs of taps lie apart."""
         return 2 * self.geometry.dilations[-1] // self.stride
 
+    def _read_columns(self) -> Expr:
+        return self._whole(self.columns)  # all words are made by whole vectors
+
     def _words(self, columns: Expr) -> Expr:
         """How many words are read for neighbouring outputs."""
         return self._whole(columns + (self.steps[-1] - 1) * self._apart)
@@ -93,11 +96,12 @@ class PairBands(WindowBands):
         word = Literal(self.zero << HALF_WORD | self.zero, DType.INT32)
         self._every_word(lambda x: self.put(buffer, base + x, word))
 
-    def _copy_row(self, where: Sequence[Expr], row: Expr, base: Expr) -> None:
-        start = row * self.pitch
-        self.clear_ends(self.line, start)
-        self.exactly(self.begin, self.end, self.pitch,
-                      lambda x: self.put(self.line, start + x, self.operand(where, x)))  # fmt: skip
+    def _copy_rows(
+        self, where: Sequence[Sequence[Expr]], rows: Sequence[Expr], bases: Sequence[Expr]
+    ) -> None:
+        starts = [row * self.pitch for row in rows]
+        self.clear_ends(self.line, starts)
+        self._copy(where, self.line, starts)
 
     def _copied(self, rows: tuple[Expr, Expr], base: Callable[[Expr], Expr]) -> None:
         """Words of all lines: what was stored just before in other pieces is waited for."""

@@ -16,6 +16,7 @@ from tilewright.ir.scalar import MULTIPLY_ADD
 from tilewright.ir.tile import (
     Apply,
     Load,
+    TileBuffer,
     Value,
 )
 from tilewright.ir.views import linear
@@ -52,6 +53,11 @@ class WindowBands(Band):
         self.band = self.fixed(product(self.shape).value)
         self.sums = self.fixed(self.together * self.most_columns)
 
+    def _read_columns(self) -> Expr:
+        # Sums in scratch are whole vectors.
+        is_whole = self.dense and prod(self.steps) > UNROLLED_TAPS
+        return self._whole(self.columns) if is_whole else super()._read_columns()
+
     def _steps(self, geometry: Geometry) -> tuple[int, ...]:
         """How many multiply-adds a window takes along each axis: its taps."""
         return geometry.kernel
@@ -62,8 +68,6 @@ class WindowBands(Band):
 
     def write(self) -> None:
         """All statements of the task."""
-        if self.phases > 1:
-            self.clear_ends(self.line, constant(0))
         outer = [(constant(0), constant(k)) for k in self.geometry.kernel[: max(self.last - 1, 0)]]
         self.nested(outer, (), self._copies)
         self.shared_rows(constant(0), self.rows, self.most_rows, self._windows)
@@ -94,24 +98,33 @@ class WindowBands(Band):
         def base(row: Expr) -> Expr:
             return self._at((*taps, row, constant(0)))
 
-        def copy(row: Expr) -> None:
-            where = [*places, origin + row] if self.last else []
-            self._copy_row(where, row, base(row))
+        def copy(rows: Sequence[Expr]) -> None:
+            where = [[*places, origin + row] if self.last else [] for row in rows]
+            self._copy_rows(where, rows, [base(row) for row in rows])
 
         self.loop(constant(0), begin, self.height, clear)
-        self.loop(begin, end, self.height, copy)
+        self.shared_rows(begin, end, self.height, copy)
         self._copied((begin, end), base)
         self.loop(end, needed, self.height, clear)
 
-    def _copy_row(self, where: Sequence[Expr], row: Expr, base: Expr) -> None:
-        """A row of the operand, which begins at ``base`` of the band."""
-        target, start = (self.line, constant(0)) if self.phases > 1 else (self.band, base)
-        if self.phases == 1:
-            self.clear_ends(self.band, base)
-        self.exactly(self.begin, self.end, self.pitch,
-                      lambda x: self.put(target, start + x, self.operand(where, x)))  # fmt: skip
-        if self.phases > 1:
-            self.separate(self.band, self.line, [(base, constant(0))])
+    def _copy_rows(
+        self, where: Sequence[Sequence[Expr]], rows: Sequence[Expr], bases: Sequence[Expr]
+    ) -> None:
+        """Some rows of the operand, which begin at ``bases`` of the band."""
+        self.clear_ends(self.band, bases)
+        self._copy(where, self.band, bases)
+
+    def _copy(
+        self, where: Sequence[Sequence[Expr]], buffer: TileBuffer, starts: Sequence[Expr]
+    ) -> None:
+        """What lies inside of some rows of the operand."""
+
+        def body(columns: Sequence[tuple[Expr, Expr]]) -> None:
+            for places, start in zip(where, starts, strict=True):
+                for x, place in columns:
+                    self.put(buffer, start + place, self.operand(places, x))
+
+        self.inside_columns(body)
 
     def _copied(self, rows: tuple[Expr, Expr], base: Callable[[Expr], Expr]) -> None:
         """What is left to do when some rows of the band have been copied."""
@@ -135,8 +148,8 @@ class WindowBands(Band):
         passes = select(fits, ceil_div(self.columns, self.unit), 0)
         self.loop(
             zero, passes, self.most_columns // self.unit,
-            partial(self._overlapping, begin=zero, last=self.columns - self.unit, unit=self.unit,
-                    body=finish),
+            partial(self._overlapping, first=zero, inside=(zero, self.columns - self.unit),
+                    unit=self.unit, body=finish),
         )  # fmt: skip
         self.loop(fits, constant(1), 1, lambda _: self._in_scratch(rows, 0))
 

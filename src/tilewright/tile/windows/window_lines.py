@@ -16,6 +16,7 @@ from math import prod
 
 from tilewright.ir.tile import (
     Load,
+    TileBuffer,
     Value,
 )
 from tilewright.ir.views import Index
@@ -39,21 +40,24 @@ TOGETHER = 1024  # elements of outputs, about, that are made in one step: they s
 class WindowLines(Band):
     """Pooling: a line of columns combined along the outer axes, and the windows of that."""
 
+    def _read_columns(self) -> Expr:
+        # Long windows are combined in whole vectors in scratch.
+        is_whole = self.dense and self.geometry.kernel[-1] > UNROLLED_TAPS
+        return self._whole(self.columns) if is_whole else self.columns
+
     def write(self) -> None:
         """All statements of the task."""
         if self._is_tiled():
             self.loop(constant(0), self.rows, self.most_rows, self._tiled_row)
             return
-        self.lines = self.parts = self.fixed(self.most_rows * self.pitch)
-        if self.phases > 1:
-            self.parts = self.fixed(self.most_rows * self.pitch)
+        self.lines = self.fixed(self.most_rows * self.pitch)
         self.sums = self.fixed(self.most_columns)
         together = maximum(TOGETHER // maximum(self.columns, 1), SHARING_ROWS)
         together = self.lowering.scope.resolve(minimum(together, self.most_rows))
         lines = minimum(together, self.rows)
         # All steps leave the ends as they are.
         self.loop(constant(0), lines, self.most_rows,
-                   lambda number: self.clear_ends(self.lines, number * self.pitch))  # fmt: skip
+                   lambda number: self.clear_ends(self.lines, [number * self.pitch]))  # fmt: skip
         groups = ceil_div(self.rows, together)
         self.loop(constant(0), groups, self.most_rows, lambda group: self._group(group, together))
 
@@ -62,8 +66,6 @@ class WindowLines(Band):
         first = group * together
         rows = minimum(together, self.rows - first)
         self._columns(first, rows)
-        if self.phases > 1:
-            self.shared_rows(constant(0), rows, self.most_rows, self._separate)
         if self.geometry.kernel[-1] > UNROLLED_TAPS:
             long = partial(self._long_windows, first=first)
             self.loop(constant(0), rows, self.most_rows, long)
@@ -125,7 +127,7 @@ class WindowLines(Band):
         def add(tap: Expr) -> None:
             def body(x: Expr) -> None:
                 place = start + self.along(x, tap)
-                read = Load(self.parts, self.lowering.scope.resolve(place))
+                read = Load(self.lines, self.lowering.scope.resolve(place))
                 self.put(self.sums, x, self.step(Load(self.sums, x), read))
 
             along(self.columns, most, body)
@@ -134,16 +136,11 @@ class WindowLines(Band):
         self.exactly(constant(0), self.columns, most,
                       lambda x: self.result(row, x, Load(self.sums, x)))  # fmt: skip
 
-    def _separate(self, numbers: Sequence[Expr]) -> None:
-        """Lines in phases; all groups have theirs at the same place."""
-        places = [number * self.pitch for number in numbers]
-        self.separate(self.parts, self.lines, list(zip(places, places, strict=True)))
-
     def _window(self, start: Expr, x: Expr) -> Value:
         value: Value | None = None
         for tap in range(self.geometry.kernel[-1]):
             place = start + self.along(x, constant(tap))
-            value = self.step(value, Load(self.parts, self.lowering.scope.resolve(place)))
+            value = self.step(value, Load(self.lines, self.lowering.scope.resolve(place)))
         assert value is not None
         return value
 
@@ -157,12 +154,13 @@ class WindowLines(Band):
             self.loop(constant(0), begin, self.most_rows, border)
 
         def several(numbers: Sequence[Expr]) -> None:
-            def body(x: Expr) -> None:
-                values = self._combined([self._read(first + n) for n in numbers], x)
-                for number, value in zip(numbers, values, strict=True):
-                    self.put(self.lines, number * self.pitch + x, value)
+            def body(columns: Sequence[tuple[Expr, Expr]]) -> None:
+                for x, place in columns:
+                    values = self._combined([self._read(first + n) for n in numbers], x)
+                    for number, value in zip(numbers, values, strict=True):
+                        self.put(self.lines, number * self.pitch + place, value)
 
-            self.exactly(self.begin, self.end, self.pitch, body)
+            self.inside_columns(body)
 
         if prod(self.geometry.kernel[:-1]) <= UNROLLED_TAPS:
             self.shared_rows(begin, end, self.most_rows, several)
@@ -242,21 +240,34 @@ class WindowLines(Band):
     def _border_line(self, number: Expr, first: Expr) -> None:
         """The line of a row of which taps lie outside: tap by tap."""
         start = number * self.pitch
+        is_apart = self.phases > 1
+        line, origin = (self.line, constant(0)) if is_apart else (self.lines, start)
         outputs = self.outputs(first + number)
         bounds = [self.inside(axis, output) for axis, output in enumerate(outputs)]
 
         def clear(x: Expr) -> None:
-            self.put(self.lines, start + x, self.neutral())
+            self.put(line, origin + x, self.neutral())
 
         def add(taps: Taps) -> None:
             places = [self.position(a, o, t) for (a, o), t in
                       zip(enumerate(outputs), taps, strict=True)]  # fmt: skip
 
             def body(x: Expr) -> None:
-                old = Load(self.lines, self.lowering.scope.resolve(start + x))
-                self.put(self.lines, start + x, self.step(old, self.operand(places, x)))
+                old = Load(line, self.lowering.scope.resolve(origin + x))
+                self.put(line, origin + x, self.step(old, self.operand(places, x)))
 
             self.loop(self.begin, self.end, self.pitch, body)
 
+        def separate(columns: Sequence[tuple[Expr, Expr]]) -> None:
+            for x, place in columns:
+                self.put(self.lines, start + place, Load(line, self.lowering.scope.resolve(x)))
+
         self.loop(self.begin, self.end, self.pitch, clear)
         self.nested(bounds, (), add)
+        if is_apart:
+            self.inside_columns(separate)
+
+    @cached_property
+    def line(self) -> TileBuffer:
+        """A line at a border, whose columns are not apart yet."""
+        return self.fixed(self.pitch)
