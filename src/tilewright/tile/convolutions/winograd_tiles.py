@@ -195,10 +195,6 @@ class TransformGrid:
     tiles: Tiles
     axes: list[tuple[str, Expr]]
 
-    def batch(self) -> Expr:
-        """The batch element of a task."""
-        return self.axis(self.tiles.node.shape[0])
-
     def axis(self, size: Expr) -> Expr:
         """The place of a task along an axis of ``size``."""
         return grid_axis(self.lowering, self.axes, size)
@@ -208,7 +204,8 @@ class TransformGrid:
         tiles, block = self.tiles, channel_block(width)
         count = maximum(ceil_div(tiles.columns, most), 1)
         across = ceil_div(tiles.columns, count)
-        batch, row, first = self.batch(), self.axis(tiles.rows), self.axis(count) * across
+        batch, row = self.axis(tiles.node.shape[0]), self.axis(tiles.rows)
+        first = self.axis(count) * across
         channel, channels = constant(0), constant(width)
         if block < width:
             channel = self.axis(constant(-(-width // block))) * block
