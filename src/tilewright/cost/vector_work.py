@@ -7,6 +7,7 @@ lanes without use; others by the element. Imports ir, shape and target. Start wi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -74,6 +75,7 @@ class Work:
     are ``functions``, those of what is more than an instruction: it takes as long for one element.
     ``gathers`` says that elements are loaded one by one from places that lie apart. What is read
     in turn is ``interleaved`` if it is picked after it is combined, and ``whole`` once it is.
+    ``kept`` counts where what is the same for all vectors is an operand.
     """
 
     load: float = 0.0
@@ -89,6 +91,7 @@ class Work:
     picked: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     interleaved: Interleaved | None = None
     whole: set[Key] = field(default_factory=set[Key])
+    kept: Counter[Value] = field(default_factory=Counter[Value])
 
     @property
     def cycles(self) -> float:
@@ -187,6 +190,7 @@ def loop_work(core: Core, loop: Loop, lanes: int = 0) -> tuple[int, Work]:
         _add_store(core, work, store, loop.variable, lanes)
     for accumulator in loop.accumulators:
         _add_combination(work, accumulator, core.costs)
+    _add_kept(core, work, len(stores) + len(loop.accumulators))
     return lanes, work
 
 
@@ -350,6 +354,8 @@ def _add(
         case Apply(function=function, operands=operands):
             for operand in operands:
                 _add(core, work, operand, variable, varying, lanes)
+                if variable is not None and _is_kept(operand, varying):
+                    work.kept[operand] += 1
             _add_function(core, work, function, value.operand_type, lanes)
         case Convert(operand=operand):
             _add(core, work, operand, variable, varying, lanes)
@@ -375,6 +381,18 @@ def is_aligned(core: Core, offset: Expr, variable: str, size: int) -> bool:
     """Whether vectors begin on a line, as buffers do: all before them is whole vectors."""
     lanes, own = core.lanes(size), symbol(variable)
     return all(coefficient % lanes == 0 for _, coefficient in (offset - own).terms)
+
+
+def _is_kept(operand: Value, varying: Mapping[str, bool]) -> bool:
+    """Whether an operand is read before a loop that needs it for every vector."""
+    is_read = isinstance(operand, Load | Local)
+    return is_read and not any(name in varying for name in value_symbols(operand, {}))
+
+
+def _add_kept(core: Core, work: Work, results: int) -> None:
+    """Loads of what registers do not keep beside the results: it is an operand in memory then."""
+    if len(work.kept) + results >= core.target.free_registers:
+        work.load += work.kept.total() * core.costs.aligned_load
 
 
 def _conversion(source: DType, target: DType, costs: LoopCosts) -> float:
