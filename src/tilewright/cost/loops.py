@@ -32,10 +32,10 @@ from tilewright.cost.handed import HandOvers, largest
 from tilewright.cost.lengths import known, short
 from tilewright.cost.machine import Machine
 from tilewright.cost.phases import LoopPrice, Touched, phases_price
+from tilewright.cost.positions import applied
 from tilewright.cost.squares import squares_cycles
 from tilewright.cost.vector_work import (
     Core,
-    applied,
     is_vector,
     loop_cycles,
     loop_values,

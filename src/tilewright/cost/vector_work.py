@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tilewright.cost.positions import divisions_in
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import ADDING, DIVISIONS, MULTIPLY_ADD, SCALAR_FUNCTIONS, table_of
 from tilewright.ir.tile import (
@@ -49,8 +50,6 @@ from tilewright.ir.tile_walk import (
     value_symbols,
 )
 from tilewright.shape import Expr, ceil_div, constant, minimum, symbol
-from tilewright.shape.expr import Atom
-from tilewright.shape.table import Operation
 from tilewright.target import Target
 from tilewright.target.core_model import (
     VECTORS_TOGETHER,
@@ -209,14 +208,6 @@ def loop_instructions(core: Core, loop: Loop, length: Expr, each: float) -> Expr
 def _once(length: Expr, cycles: float) -> Expr:
     """Thousandths of so many cycles, of a loop that is entered."""
     return minimum(length, 1) * _thousandths(cycles)
-
-
-def applied(expression: Expr, variable: str) -> frozenset[Atom]:
-    """The minima, quotients and so on of an expression that a variable moves."""
-    atoms = {atom for monomial, _ in expression.terms for atom in monomial.atoms}
-    inside = {a: [e for e in a.operands if variable in e.free_symbols] for a in atoms}
-    deeper = [applied(operand, variable) for own in inside.values() for operand in own]
-    return frozenset(atom for atom, own in inside.items() if own).union(*deeper)
 
 
 def _vectors(core: Core, loop: Loop, length: Expr, lanes: int, work: Work) -> Expr:
@@ -450,25 +441,10 @@ def _add_whole(core: Core, work: Work, phase: Phase, lanes: int) -> None:
 
 def _add_index(core: Core, work: Work, offset: Expr, variable: str) -> None:
     """Divisions in a position that changes from element to element."""
-    divisions = _divisions(offset, variable)
+    divisions = divisions_in(offset, variable)
     if divisions:
         work.is_vector = False
         work.load += divisions * core.costs.divide
-
-
-def _divisions(expression: Expr, variable: str) -> int:
-    count = 0
-    for monomial, _ in expression.terms:
-        for atom in monomial.atoms:
-            if atom.operation is Operation.SYMBOL:
-                continue
-            inside = [e for e in atom.operands if variable in e.free_symbols]
-            if inside and atom.operation in (
-                Operation.FLOORDIV, Operation.MOD, Operation.CEILDIV,
-            ):  # fmt: skip
-                count += 1
-            count += sum(_divisions(e, variable) for e in inside)
-    return count
 
 
 def _add_lookup(core: Core, work: Work, lanes: int) -> None:
