@@ -51,9 +51,9 @@ def _gather(axis: int) -> list[TileProgram]:
 
 def test_positions_along_the_last_axis_are_checked_once_and_read_from_a_table() -> None:
     filling, reading = _gather(1)
-    (checked,), (read,) = _positions(filling.body), _positions(reading.body)
+    (checked,), (together, left) = _positions(filling.body), _positions(reading.body)
     assert checked.check == 0
-    assert read.check is None
+    assert together.check is left.check is None
     assert not filling.grid
 
 

@@ -12,7 +12,7 @@ from tilewright.ir.tile import TileProgram
 from tilewright.policy import POLICIES, Policy
 from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import Scope, constant
-from tilewright.target import preset
+from tilewright.target import Target, preset
 from tilewright.tile.attention.variants import attention_variants
 from tilewright.tile.convolutions.convolution import lower_convolution
 from tilewright.tile.library import with_libraries
@@ -33,6 +33,7 @@ from tilewright.tile.passes.checks import with_checks_first
 from tilewright.tile.passes.gather_rows import with_gather_rows
 from tilewright.tile.passes.lookahead import with_lookahead
 from tilewright.tile.passes.masks import with_masks
+from tilewright.tile.passes.rows_together import with_rows_together
 from tilewright.tile.passes.streams import with_streams
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced, with_costs
@@ -149,7 +150,7 @@ def _loops(kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine) -> t
         return _windows(kernel, fresh, machine)
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
-    steps = with_byte_tables(_steps(program, lowering, kernel), machine)
+    steps = with_byte_tables(_steps(program, lowering, kernel, machine.target), machine)
     if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
         steps = with_masks(with_streams(kernel, steps, lowering.scope, machine.target), machine)
     plain = Variant("loops", steps, constant(0))
@@ -166,14 +167,17 @@ def _other(
     program = way(kernel, lowering)
     if program is None:
         return ()
-    steps = with_byte_tables(_steps(program, lowering, kernel), machine)
+    steps = with_byte_tables(_steps(program, lowering, kernel, machine.target), machine)
     return (Variant(name, with_masks(steps, machine), constant(0)),)
 
 
-def _steps(program: TileProgram, lowering: Lowering, kernel: Kernel) -> tuple[LoweredStep, ...]:
+def _steps(
+    program: TileProgram, lowering: Lowering, kernel: Kernel, target: Target
+) -> tuple[LoweredStep, ...]:
     program = with_borders(program, lowering)
     *first, last = with_tables(program, lowering, kernel.outputs)
-    return (*first, with_checks_first(with_gather_rows(last, lowering), lowering))
+    last = with_rows_together(with_gather_rows(last, lowering), lowering, target)
+    return (*first, with_checks_first(last, lowering))
 
 
 def _windows(
@@ -185,11 +189,11 @@ def _windows(
         return tiles
     lowering = fresh()
     plain = lower_windows(kernel, lowering)
-    found = [_variant("loops", plain, lowering, kernel)]
+    found = [_variant("loops", plain, lowering, kernel, machine.target)]
     lowering = fresh()
     turned = turned_windows(kernel, lowering, plain)
     if turned is not None:
-        found.append(_variant("turned", turned, lowering, kernel))
+        found.append(_variant("turned", turned, lowering, kernel, machine.target))
     return (*found, *tiles)
 
 
@@ -197,8 +201,12 @@ def _tiles(kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine) -> t
     """Register tiles of convolutions in many groups, where they fit."""
     lowering = fresh()
     program = channel_tiles(kernel, lowering, machine.target)
-    return () if program is None else (_variant("tiles", program, lowering, kernel),)
+    return (
+        () if program is None else (_variant("tiles", program, lowering, kernel, machine.target),)
+    )
 
 
-def _variant(name: str, program: TileProgram, lowering: Lowering, kernel: Kernel) -> Variant:
-    return Variant(name, _steps(program, lowering, kernel), constant(0))
+def _variant(
+    name: str, program: TileProgram, lowering: Lowering, kernel: Kernel, target: Target
+) -> Variant:
+    return Variant(name, _steps(program, lowering, kernel, target), constant(0))
