@@ -18,6 +18,7 @@ from tilewright.ir.primitives import Dimension, Gather
 from tilewright.ir.tile import Loop
 from tilewright.plan.greedy import plan_greedily
 from tilewright.tile.lower import lower_kernel
+from tilewright.tile.passes.rows_together import ROWS
 
 Array = np.ndarray[Any, Any]
 INT64 = DType.INT64
@@ -87,14 +88,16 @@ def test_two_positions_of_a_row_and_of_one_in_scratch() -> None:
 def test_what_is_picked_by_permutations() -> None:
     picks = Picks()
     x = picks.space.input("x", F32, picks.a, picks.b)
-    (loop,) = loops(picks.space.graph(node(Gather(1), x, picks.at("near"))))
-    found = picking_loop(loop)
-    assert found is not None and len(found.picked) == 1
+    found = [
+        picking_loop(p) for p in loops(picks.space.graph(node(Gather(1), x, picks.at("near"))))
+    ]
+    # Of several rows together, and of one.
+    assert [0 if picked is None else len(picked.picked) for picked in found] == [ROWS, 1]
 
 
 @pytest.mark.parametrize("dtype", [F64, INT64], ids=str)
 def test_longer_elements_are_looked_up(dtype: DType) -> None:
     picks = Picks()
     x = picks.space.input("x", dtype, picks.a, picks.b)
-    (loop,) = loops(picks.space.graph(node(Gather(1), x, picks.at("near"))))
-    assert picking_loop(loop) is None
+    made = loops(picks.space.graph(node(Gather(1), x, picks.at("near"))))
+    assert [picking_loop(loop) for loop in made] == [None, None]

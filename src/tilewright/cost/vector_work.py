@@ -381,9 +381,13 @@ def _is_kept(operand: Value, varying: Mapping[str, bool]) -> bool:
 
 
 def _add_kept(core: Core, work: Work, results: int) -> None:
-    """Loads of what registers do not keep beside the results: it is an operand in memory then."""
-    if len(work.kept) + results >= core.target.free_registers:
-        work.load += work.kept.total() * core.costs.aligned_load
+    """Loads of what registers do not keep beside the results: it is an operand in memory then.
+
+    One register is for what is loaded meanwhile.
+    """
+    room, wanted = max(core.target.free_registers - results - 1, 0), len(work.kept)
+    if wanted > room:
+        work.load += work.kept.total() * (wanted - room) / wanted * core.costs.aligned_load
 
 
 def _conversion(source: DType, target: DType, costs: LoopCosts) -> float:
