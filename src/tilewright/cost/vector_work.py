@@ -328,7 +328,7 @@ def _add(
     if id(value) in work.seen:
         return
     work.seen.add(id(value))
-    if variable is not None and not any(n in varying for n in value_symbols(value, {})):
+    if variable is not None and _is_same(value, varying):
         if not isinstance(value, Literal | Local | Load):
             work.fixed += scalar_cycles(core, (value,))
         return
@@ -345,7 +345,8 @@ def _add(
         case Apply(function=function, operands=operands):
             for operand in operands:
                 _add(core, work, operand, variable, varying, lanes)
-                if variable is not None and _is_kept(operand, varying):
+                is_read = variable is not None and isinstance(operand, Load | Local)
+                if is_read and _is_same(operand, varying):
                     work.kept[operand] += 1
             _add_function(core, work, function, value.operand_type, lanes)
         case Convert(operand=operand):
@@ -374,10 +375,9 @@ def is_aligned(core: Core, offset: Expr, variable: str, size: int) -> bool:
     return all(coefficient % lanes == 0 for _, coefficient in (offset - own).terms)
 
 
-def _is_kept(operand: Value, varying: Mapping[str, bool]) -> bool:
-    """Whether an operand is read before a loop that needs it for every vector."""
-    is_read = isinstance(operand, Load | Local)
-    return is_read and not any(name in varying for name in value_symbols(operand, {}))
+def _is_same(value: Value, varying: Mapping[str, bool]) -> bool:
+    """Whether a value is the same in all iterations, so that it is known before them."""
+    return not any(name in varying for name in value_symbols(value, {}))
 
 
 def _add_kept(core: Core, work: Work, results: int) -> None:

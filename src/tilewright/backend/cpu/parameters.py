@@ -91,7 +91,10 @@ class _Parametrising(ExpressionMap):
         return made
 
     def _with_tail(self, begin: Expr, end: Expr) -> Expr:
-        """Where columns end, of which the code knows how many fill no vectors."""
+        """Where columns end; the code knows their number modulo ``LARGEST_KEPT``.
+
+        That is a multiple of any vector's elements, so that it knows how many fill no vectors.
+        """
         columns = end - begin
         if not columns.is_constant or columns.value <= LARGEST_KEPT:
             return self.expression(end)

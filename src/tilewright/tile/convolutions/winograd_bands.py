@@ -117,21 +117,21 @@ def band_variant(
     (weights,) = (source for source in products.reads if isinstance(source, PackedConstant))
     band = _Band(kernel, lowering, tiles, sizes, nest)
     (step,) = with_masks((band.step(weights),), machine)
-    price = _band_price(step, nest, machine)
+    near = task_time(nest, replace(machine, constants=0))
+    price = _band_price(step, near, machine)
     step = shared_out(step, price.alone // 1000 + 1)
     # Whoever reads weights first has them from farther away.
-    again = replace(machine, constants=0)
-    first = maximum(task_time(nest, machine) - task_time(nest, again), 0)
+    first = maximum(task_time(nest, machine) - near, 0)
     time = price.time(machine, symbol(THREADS)) + first
     return Variant(f"winograd{tiles.size}, in bands", (step,), time)
 
 
-def _band_price(step: LoweredStep, nest: ProductNest, machine: Machine) -> LoopPrice:
-    """The price of the loops around the products, and in each task theirs, from near weights."""
+def _band_price(step: LoweredStep, products: Expr, machine: Machine) -> LoopPrice:
+    """The price of the loops around the products, which take so many picoseconds in each task."""
     loops = tuple(part for part in step.program.body if not _multiplies(part))
     price = step_price(replace(step, program=replace(step.program, body=loops)), machine)
     tasks = product([size for _, size in step.program.grid])
-    multiplied = tasks * task_time(nest, replace(machine, constants=0))
+    multiplied = tasks * products
     return replace(price, alone=price.alone + multiplied, computed=price.computed + multiplied)
 
 
@@ -152,7 +152,7 @@ class _Band:
         self.tiles = tiles
         self.sizes = sizes
         self.nest = nest
-        self.grid = TransformGrid(lowering, tiles, [])
+        self.grid = TransformGrid(lowering, tiles)
         self.batch = self.grid.axis(tiles.node.shape[0])
         self.row = self.grid.axis(sizes.tall) * sizes.down
         self.first = self.grid.axis(sizes.wide) * sizes.across

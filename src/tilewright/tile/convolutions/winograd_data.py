@@ -58,7 +58,7 @@ def data_step(
     shared = form.products - form.step
     pixels = room * form.step // (line * (2 * form.step + form.products))
     most = max(pixels - shared, form.step) // form.step
-    grid = TransformGrid(lowering, tiles, [])
+    grid = TransformGrid(lowering, tiles)
     part = grid.part(most, tiles.channels)
     target = TileBuffer("o0", tiles.node.dtype)
     transform = DataTransform(kernel, lowering, tiles, part)
@@ -183,8 +183,6 @@ class DataTransform(Transform):
 
         def line(i: Expr) -> None:
             def tile(t: Expr) -> None:
-                place = planes.place(i * tiles.products, t, self.part.channel)
-
                 def channel(c: Expr) -> None:
                     values = [
                         self.load(self.lines, self._line(i, t * tiles.form.step + tap, c))
@@ -192,7 +190,8 @@ class DataTransform(Transform):
                     ]
                     made = apply_rows(self.matrices.data, values, self.dtype)
                     for j, value in enumerate(made):
-                        where = place + planes.plane * j + c
+                        product = i * tiles.products + j
+                        where = planes.place(product, t, self.part.channel + c)
                         self.lowering.store(planes.buffer, where, value)
 
                 self.along_channels(channel)

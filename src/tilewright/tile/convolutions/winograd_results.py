@@ -32,7 +32,7 @@ def result_step(
     """
     width = min(CHANNEL_BLOCK, tiles.outputs)
     block = (tiles.products**2 + 2 * tiles.size**2) * width * tiles.node.dtype.bytes
-    grid = TransformGrid(lowering, tiles, [])
+    grid = TransformGrid(lowering, tiles)
     part = grid.part(max(room // block, 1), tiles.outputs)
     source = TileBuffer("w0", tiles.node.dtype)
     targets = result_buffers(kernel)
@@ -67,12 +67,12 @@ class ResultTransform(Transform):
 
     def _tile(self, planes: Planes, t: Expr) -> None:
         tiles = self.tiles
-        place = planes.place(0, t, self.part.channel)
 
         def down(j: Expr) -> None:
             def channel(c: Expr) -> None:
+                place = self.part.channel + c
                 values = [
-                    self.load(planes.buffer, planes.plane * (i * tiles.products + j) + place + c)
+                    self.load(planes.buffer, planes.place(i * tiles.products + j, t, place))
                     for i in range(tiles.products)
                 ]
                 made = apply_columns(self.matrices.result, values, self.dtype)

@@ -9,7 +9,7 @@ between; the innermost loops run along the channels. Start with :class:`Tiles`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -193,7 +193,7 @@ class TransformGrid:
 
     lowering: Lowering
     tiles: Tiles
-    axes: list[tuple[str, Expr]]
+    axes: list[tuple[str, Expr]] = field(default_factory=list[tuple[str, Expr]])
 
     def axis(self, size: Expr) -> Expr:
         """The place of a task along an axis of ``size``."""

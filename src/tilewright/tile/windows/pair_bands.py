@@ -85,6 +85,7 @@ class PairBands(WindowBands):
 
     @cached_property
     def line(self) -> TileBuffer:
+        """The bytes of all rows of a band, of which words are made."""
         return self.fixed(self.height * self.pitch, DType.UINT8)
 
     def neutral(self) -> Value:
