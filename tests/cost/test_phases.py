@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tilewright.cost import Machine, loop_price
 from tilewright.ir.tile_parse import parse_program
 from tilewright.shape import constant
 from tilewright.target import preset
 
 MACHINE = Machine(preset("zen4"))
+READ = """\
+buffer b0: float32
+result o0: float32
+work 1
+grid _i1 < 1048576
+  for masked _i2 in 0 .. {length}
+    _r3 = sum of b0[_i1*8192 + _i2]
+  o0[_i1] = _r3
+"""
 TURNED = """\
 buffer b0: float32
 result o0: float32
@@ -36,3 +47,20 @@ def test_lines_of_a_turned_block_do_not_hide_behind_what_is_computed_before() ->
     )
     assert both > 0.9 * (computed + stored)
     assert alone(looped) > 0.9 * (computed + stored)
+
+
+def test_runs_of_memory_take_longer_until_hardware_follows() -> None:
+    """By so much for each part of a run, up to two pages; what follows itself is one run."""
+
+    def more(length: int) -> float:
+        """Cycles for each row that parts of rows take more than as many elements in one run."""
+        sizes = {"b0": constant(1 << 33), "o0": constant(1 << 20)}
+        whole, part = (
+            loop_price(parse_program(READ.format(length=n)), MACHINE, sizes).alone.evaluate({})
+            for n in (8192, length)
+        )
+        return (part - whole * length / 8192) / (1 << 20) * MACHINE.target.clock_ghz / 1000
+
+    piece = MACHINE.core.loops.piece
+    for length, pieces in ((128, 1), (512, 4), (2048, 16), (4096, 16)):
+        assert more(length) == pytest.approx(pieces * piece, rel=0.1), length

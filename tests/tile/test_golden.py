@@ -20,7 +20,7 @@ from tilewright.ir.tile_parse import parse_program
 from tilewright.ir.tile_print import print_program, print_tile
 from tilewright.plan.greedy import plan_greedily
 from tilewright.policy import BlockSizes, Chosen, Kept, Problem
-from tilewright.shape import Scope, constant
+from tilewright.shape import Scope, constant, minimum, symbol
 from tilewright.tile.attention import variants
 from tilewright.tile.lower import lower_kernel
 from tilewright.tile.nests import column_block
@@ -170,9 +170,14 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
     shape = (scope.declare("rows", 0, 100), scope.declare("columns", 0, 100))
     x = node(Input("x", DType.INT32, shape))
     program = lower_only_kernel(scope, (x,), node(ArgReduce("maximum", 0, False), x))
-    block = str(column_block(shape[1]))
-    text = print_tile(program).replace(block, "BLOCK")
-    text = text.replace(f"min(-_c6*BLOCK + columns, {block[4:-1]})", "COUNT")
+    block, number = column_block(shape[1]), symbol("_c6")
+    text = print_tile(program)
+    for made, name in (
+        (minimum(block, shape[1] - number * block), "COUNT"),
+        (number * block, "_c6*BLOCK"),
+        (block, "BLOCK"),
+    ):
+        text = text.replace(str(made), name)
     group = "b0[_c6*BLOCK + 4*_i8*columns + _i9"
     assert text == "\n".join(
         [

@@ -22,13 +22,11 @@ from tilewright.shape import (
     total,
 )
 from tilewright.shape.expr import from_terms
-from tilewright.target.core_model import LINE_ELEMENTS, PAGE_BYTES
+from tilewright.target.core_model import LINE_ELEMENTS, PAIRED_ROW_BYTES, RUN_BYTES
 
 ZERO, ONE = constant(0), constant(1)
 # Of a block that is turned: several rows are read beside each other. No size has such a name.
 TURNED = ("turned rows", "turned columns")
-LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)
-JOINED_PIECE = PAGE_BYTES // 2  # hardware follows neighbouring runs within a page together
 # Rows of a square that is turned, of which all wait at once for where they begin (assumed: squares
 # have 4 to 16; not measured by itself).
 TURNED_TOGETHER = 8
@@ -77,20 +75,22 @@ class Access:
         """How many bytes it touches."""
         return self.elements(sizes) * self.buffer.dtype.bytes
 
-    def pieces(self, sizes: Mapping[str, Expr]) -> Expr:
+    def pieces(self, sizes: Mapping[str, Expr], followed: int = RUN_BYTES) -> Expr:
         """How many runs of neighbouring elements it goes through, each of which ends before a gap.
 
-        0 for a single one, and where nothing is known of gaps.
+        Long ones count several times, until hardware follows from byte ``followed`` on. 0 for a
+        single one, and where nothing is known of gaps.
         """
         (first, run), *others = list(self.extents.items()) or [("", ONE)]
         if first not in ("1", *TURNED):
             return ZERO
         moved = self.moved(sizes)
+        made = self._runs(moved, run, followed)
         if self._is_joined(run):
-            return moved // maximum(run * self.buffer.dtype.bytes, JOINED_PIECE)
+            return made if run.value * self.buffer.dtype.bytes > PAIRED_ROW_BYTES else ZERO
         found: list[tuple[Expr, Expr]] = []  # where a run ends at a gap, and how many there are
         for text, count in others:
-            made = moved // maximum(run * self.buffer.dtype.bytes, LEAST_PIECE)
+            made = self._runs(moved, run, followed)
             distance = self.distances.get(text)
             if text in TURNED:
                 found.append((ONE, made // TURNED_TOGETHER))
@@ -106,20 +106,28 @@ class Access:
             number = select(ends, made, number)
         return number
 
+    def _runs(self, moved: Expr, run: Expr, followed: int) -> Expr:
+        """Pieces of ``run`` elements; of several at a time each is followed sooner."""
+        sooner = 1 if self.count == 1 else 2 * self.count
+        most = max(followed // RUN_BYTES // sooner, 1)
+        return moved // maximum(run * self.buffer.dtype.bytes // most, RUN_BYTES)
+
     def _is_joined(self, run: Expr) -> bool:
         """Whether each of several runs at a time begins where another one ends."""
         return self.span is not None and run.is_constant and self.span <= self.count * run.value
 
 
-def most_pieces(accesses: Iterable[Access], sizes: Mapping[str, Expr]) -> dict[TileBuffer, Expr]:
-    """The pieces of each buffer, by whichever access goes through the most.
+def most_pieces(
+    accesses: Iterable[Access], sizes: Mapping[str, Expr], followed: int
+) -> dict[TileBuffer, Expr]:
+    """The pieces of each buffer, by whichever access goes through the most (:meth:`Access.pieces`).
 
     A loop over several rows at a time and one over those that are left share the rows, of which
     either may have none.
     """
     found: dict[TileBuffer, Expr] = {}
     for access in accesses:
-        own = access.pieces(sizes)
+        own = access.pieces(sizes, followed)
         before = found.get(access.buffer, own)
         found[access.buffer] = own if own is before else maximum(before, own)
     return found

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from tilewright.cost.machine import SIXTEENTHS, Machine, beyond
 from tilewright.ir.tile import LINE_BYTES
-from tilewright.shape import Expr, constant, total
+from tilewright.shape import Expr, constant, maximum, total
 
 PRIVATE = 0.5  # of a cache that nobody else uses: what is read again in turns is there still
 
@@ -55,16 +55,18 @@ def moved_lines(regions: Iterable[tuple[Expr, bool]], machine: Machine) -> Expr:
     return moved // (4 * LINE_BYTES)
 
 
-def pieces_time(pieces: Expr, whole: Expr, machine: Machine) -> Expr:
+def pieces_time(pieces: Expr, whole: Expr, machine: Machine, far: Expr | None = None) -> Expr:
     """What so many runs of neighbouring lines take more than one, of ``whole`` bytes in all.
 
-    Those of what is nearer than the last cache take no more.
+    Those of what is nearer than the last cache take no more, those of memory are ``far`` instead,
+    if that is given.
     """
     costs, nearer = machine.core.loops, machine.target.levels[-3]
-    near = machine.picoseconds(costs.near_piece)
-    more = max(machine.picoseconds(costs.piece) - near, 0)
+    near, most = machine.picoseconds(costs.near_piece), machine.picoseconds(costs.piece)
+    far = pieces if far is None else far
+    more = maximum(far * most - pieces * near, 0)
     missed = beyond(whole, nearer, PRIVATE)
-    return of_memory(pieces * more, whole, machine) + pieces * near * missed // SIXTEENTHS
+    return of_memory(more, whole, machine) + pieces * near * missed // SIXTEENTHS
 
 
 def unforeseen_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:

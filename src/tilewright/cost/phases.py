@@ -17,6 +17,7 @@ from tilewright.cost.levels import line_rate, memory_time, moved_lines, pieces_t
 from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
 from tilewright.ir.tile import LINE_BYTES, TileBuffer
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, total
+from tilewright.target.core_model import FOLLOWED_BYTES, RUN_BYTES
 
 ZERO = constant(0)
 
@@ -67,8 +68,9 @@ def phases_price(
     The first phase that touches a tensor brings its lines from where all of them are.
     """
     far = [a for phase in phases for a in phase.accesses if not a.buffer.scratch]
-    first, runs = regions(far, sizes), most_pieces(far, sizes)
-    moving = _Moving(machine, short(total(moved for moved, _ in first.values())), runs)
+    first = regions(far, sizes)
+    near, memory = (most_pieces(far, sizes, most) for most in (RUN_BYTES, FOLLOWED_BYTES))
+    moving = _Moving(machine, short(total(moved for moved, _ in first.values())), near, memory)
     alone, computed, lines = ZERO, ZERO, ZERO
     for phase in phases:
         touched = dict.fromkeys(a.buffer for a in phase.accesses if a.buffer in first)
@@ -88,11 +90,15 @@ def phases_price(
 
 @dataclass(frozen=True)
 class _Moving:
-    """Tensors of ``whole`` bytes in all that are touched for the first time, and their runs."""
+    """Tensors of ``whole`` bytes in all that are touched for the first time, and their runs.
+
+    ``near`` are those of lines in the last cache, ``memory`` those of lines beyond it.
+    """
 
     machine: Machine
     whole: Expr
-    runs: Mapping[TileBuffer, Expr]
+    near: Mapping[TileBuffer, Expr]
+    memory: Mapping[TileBuffer, Expr]
 
     def lines(self, regions: Mapping[TileBuffer, tuple[Expr, bool]]) -> Expr:
         """How many lines memory moves."""
@@ -100,8 +106,10 @@ class _Moving:
 
     def time(self, regions: Mapping[TileBuffer, tuple[Expr, bool]]) -> Expr:
         """Picoseconds of lines that hardware asks for ahead once a run has begun."""
-        runs = short(total(self.runs[buffer] for buffer in regions))
-        begun = pieces_time(runs, self.whole, self.machine)
+        near, memory = (
+            short(total(runs[buffer] for buffer in regions)) for runs in (self.near, self.memory)
+        )
+        begun = pieces_time(near, self.whole, self.machine, memory)
         return self.lines(regions) * line_rate(self.machine, self.whole) + begun
 
     def late(self, regions: Mapping[TileBuffer, tuple[Expr, bool]]) -> Expr:

@@ -121,8 +121,8 @@ WIDE = LoopCosts(
 
 # Measured on a Zen 4 core at 3.7 GHz in the same way. Instructions on vectors of 64 bytes take both
 # halves of its pipes in turn, and its hardware follows rows beyond the end of a page. Two
-# entries are from no probe: ``piece`` is what reductions over columns took more than modelled
-# (single ones said 119 to 350), ``kept`` where reads slow down on a virtual machine that shares its
+# entries are from no probe: ``piece`` is what runs took more that lie apart (27 ns; the probe's
+# said 119 to 350 cycles), ``kept`` where reads slow down on a virtual machine that shares its
 # last cache: 8 of 32 MiB are read again at full speed, 12 MiB at 0.6 of it.
 _HALVED_FUNCTIONS = (
     ("divide", 6.0), ("square_root", 10.8), ("exponential", 8.5), ("logarithm", 9.9),
@@ -138,7 +138,7 @@ HALVED = LoopCosts(
     window=56.0, handed=16.0, gather=1.4, index=1.04, checked=1.2, divide=6.4, running=9.5,
     turns=((16, 4.8), (8, 3.6), (4, 3.6), (1, 2.4)),
     turn_call=47.0, task=3.7, shown=0.03, again=1.0, reached=(0.94, 1.0, 0.97), kept=0.25,
-    convert=2.6, narrow=4.4, compare=2.1, double=2.3, whole=10.5, ahead=0, piece=165.0,
+    convert=2.6, narrow=4.4, compare=2.1, double=2.3, whole=10.5, ahead=0, piece=100.0,
     near_piece=7.0, guard=2.0, functions=_HALVED_FUNCTIONS,
 )  # fmt: skip
 

@@ -89,7 +89,14 @@ def block_number(
 def column_block(width: Expr) -> Expr:
     """Neighbouring columns of one task: long runs of memory whose running values stay in L1."""
     share = ceil_div(ceil_div(width, SHARES), LINE_ELEMENTS) * LINE_ELEMENTS
-    return minimum(maximum(share, LEAST_COLUMNS), MOST_COLUMNS)
+    most = minimum(maximum(share, LEAST_COLUMNS), MOST_COLUMNS)
+    return even_block(width, most)
+
+
+def even_block(width: Expr, most: int | Expr) -> Expr:
+    """Columns of blocks of at most ``most``, whole lines, that share ``width`` out evenly."""
+    even = ceil_div(width, maximum(ceil_div(width, most), 1))
+    return maximum(ceil_div(even, LINE_ELEMENTS), 1) * LINE_ELEMENTS
 
 
 def task_columns(

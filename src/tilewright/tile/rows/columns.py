@@ -1,10 +1,10 @@
 """Reductions that keep the last axis: rows are added to sums, a block of columns at a time.
 
-Every pass over a block of columns adds several rows to sums in scratch, so that memory is walked in
-order and vectors run along the columns; the epilogue is evaluated on the finished sums. A few rows
-of known number are added in registers. Several short rows in memory are one row of whole vectors,
-whose sums are combined at the end. Blocks are pieces of rows, which make many tasks; a variant
-takes whole rows, which are read in order, and serves where the axes before make tasks enough.
+Every pass over a block of columns adds a few rows to sums in scratch, and vectors run along the
+columns; the epilogue is evaluated on the finished sums. A few rows of known number are added in
+registers. Several short rows in memory are one row of whole vectors, whose sums are combined at the
+end. Blocks are pieces of rows, which make many tasks; a variant takes whole rows one by one, so
+that memory is read in one stream, and serves where the axes before make tasks enough.
 Where they do not, another one cuts the rows into parts, which threads share. Start with
 :func:`lower_columns`.
 """
@@ -18,6 +18,7 @@ from itertools import product as combinations
 from math import gcd
 
 from tilewright.cost import Machine
+from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Reduce, Shape
 from tilewright.ir.tile import (
@@ -36,13 +37,19 @@ from tilewright.shape import (
     equal,
     less,
     maximum,
-    minimum,
     product,
     select,
 )
-from tilewright.target.core_model import WIDE_LANES, WORD_BYTES
+from tilewright.target.core_model import PAIRED_ROW_BYTES, WIDE_LANES, WORD_BYTES
 from tilewright.tile.loops.side_by_side import combined
-from tilewright.tile.nests import column_block, filled, grid_axis, target_buffers, task_columns
+from tilewright.tile.nests import (
+    column_block,
+    even_block,
+    filled,
+    grid_axis,
+    target_buffers,
+    task_columns,
+)
 from tilewright.tile.prices import priced
 from tilewright.tile.rows.parts import LONG
 from tilewright.tile.rows.stages import part_of
@@ -50,8 +57,9 @@ from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Variant, Workspace
 from tilewright.tile.work import PARTS
 
-ROWS = 8  # rows per pass: their sum meets the sums in scratch once
-WIDEST = 2048  # columns of a block where the rows are cut instead; their sums stay in L1
+ROWS = 8  # rows per pass over what lies near: their sum meets the sums in scratch once
+FEW_ROWS = ROWS  # known number of rows that are added in registers
+WIDEST = 4096  # columns of a block where the rows are cut instead; their sums stay in L1
 ELEMENTS = 16  # per nanosecond of one thread, for the thread count
 
 
@@ -98,9 +106,10 @@ def lower_columns(
     if longest is not None and longest < LONG:
         return priced((own,), machine)
     made = [own]
-    if scope.resolve(less(pieces.block, pieces.width)) is not constant(0):
-        rows = _Columns(kernel, fresh(), whole_rows=True)
-        made.append(Variant("rows", (rows.whole_step(),), constant(0)))
+    if pieces.is_cut:
+        for name, in_order in (("rows", False), ("in order", True)):
+            rows = _Columns(kernel, fresh(), whole_rows=True, in_order=in_order)
+            made.append(Variant(name, (rows.whole_step(),), constant(0)))
     if not pieces.has_few_rows:
         made.append(Variant("parts", _in_parts(kernel, fresh)[1], constant(0)))
     return priced(made, machine)
@@ -132,10 +141,12 @@ class _Columns:
         lowering: Lowering,
         in_parts: bool = False,
         whole_rows: bool = False,
+        in_order: bool = False,
     ) -> None:
         self.kernel = kernel
         self.lowering = lowering
         self.whole_rows = whole_rows
+        self.in_order = in_order or in_parts
         self.seed = kernel.seed
         self.operand = self.seed.inputs[0]
         self.targets = target_buffers(kernel)
@@ -151,7 +162,7 @@ class _Columns:
         if self.folded > 1:
             self.first, self.count, self.block = constant(0), self.width, self.width
         else:
-            wide = maximum(minimum(self.width, WIDEST), 1)
+            wide = even_block(self.width, WIDEST)
             most = wide if in_parts or whole_rows else column_block(self.width)
             own = task_columns(lowering, self.grid, self.width, most=most)
             self.first, self.count, self.block = own.first, own.count, own.most
@@ -163,7 +174,7 @@ class _Columns:
     def has_few_rows(self) -> bool:
         """Whether all rows are added in registers."""
         sizes = [self.space.shape[a] for a in self.space.rows]
-        return all(size.is_constant for size in sizes) and product(sizes).value <= ROWS
+        return all(size.is_constant for size in sizes) and product(sizes).value <= FEW_ROWS
 
     def _rows_in_one(self) -> int:
         """Rows that make one of whole vectors: several where they are short, and in memory."""
@@ -298,7 +309,7 @@ class _Columns:
             return
         rows = size // self.folded
         begin, end = self._bounds(rows) if is_cut else (constant(0), rows)
-        step = rows_per_pass(rows) if self._takes_several else 1
+        step = rows_per_pass(rows, self._most_rows)
         passes = maximum(end - begin, 0) // step if step > 1 else constant(0)
         rest = begin + passes * step
 
@@ -315,14 +326,20 @@ class _Columns:
             add([[*outer, rows]], beyond)
 
     @property
-    def _takes_several(self) -> bool:
-        """Whether a pass takes several rows, so that the sums are read and written less often.
+    def is_cut(self) -> bool:
+        """Whether tasks may have pieces of rows."""
+        return self.lowering.scope.resolve(less(self.block, self.width)) is not constant(0)
 
-        A part is read from memory as a rule, which is fastest in one stream, row by row. Elements
-        narrower than words take longer to widen than the sums to read, where rows are long.
+    @property
+    def _most_rows(self) -> int:
+        """Rows of a pass, of which several read and write the sums less often.
+
+        Where they come from memory, one stream is fastest: rows are taken together that are read
+        in pieces anyway, or are so short that hardware takes them for one stream.
         """
-        narrowest = min((node.dtype.bytes for node in self.kernel.reads), default=WORD_BYTES)
-        return self.part is None and (narrowest >= WORD_BYTES or not self.whole_rows)
+        if self.in_order or (self.width.is_constant and not self.is_cut and not self.whole_rows):
+            return rows_in_order(self.width, self.kernel.reads)
+        return ROWS
 
     def _bounds(self, size: Expr) -> tuple[Expr, Expr]:
         """The task's part of an axis."""
@@ -372,9 +389,23 @@ class _Columns:
             lowering.store(self.targets[output], linear(where, shape), made)
 
 
-def rows_per_pass(size: Expr) -> int:
-    """The most rows, up to ``ROWS``, that leave no rest; where that is few or unknown, ``ROWS``."""
-    if not size.is_constant:
+def rows_in_order(columns: Expr, reads: Sequence[Node]) -> int:
+    """Rows of a pass over rows of so many columns of ``reads`` that come from memory.
+
+    Two rows read and write the sums less often, where hardware follows both as one stream. Of
+    several that are read in pieces it follows one while another begins.
+    """
+    if not columns.is_constant:
+        return 1
+    widest = max((node.dtype.bytes for node in reads), default=WORD_BYTES)
+    if columns.value > WIDEST:
         return ROWS
-    even = max((step for step in range(1, ROWS + 1) if size.value % step == 0), default=ROWS)
-    return even if even > ROWS // 2 or size.value < ROWS else ROWS
+    return 2 if columns.value * widest <= PAIRED_ROW_BYTES else 1
+
+
+def rows_per_pass(size: Expr, most: int) -> int:
+    """The most rows, up to ``most``, that leave no rest; where that is few or unknown, ``most``."""
+    if not size.is_constant:
+        return most
+    even = max((step for step in range(1, most + 1) if size.value % step == 0), default=most)
+    return even if even > most // 2 or size.value < most else most

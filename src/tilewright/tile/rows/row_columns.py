@@ -35,7 +35,7 @@ from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.target.core_model import WIDE_LANES
 from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.nests import block_number, collapse, grid_axis
-from tilewright.tile.rows.columns import ROWS, rows_per_pass
+from tilewright.tile.rows.columns import FEW_ROWS, ROWS, rows_in_order, rows_per_pass
 from tilewright.tile.rows.row_layouts import Layout
 from tilewright.tile.rows.stages import (
     NotOneLoopError,
@@ -79,6 +79,7 @@ class RowColumns:
     With a range of rows, the body of a loop over blocks of these.
     """
 
+    has_read = False  # whether a sweep has brought what the next one reads nearer
     folds = False  # whether loops over columns go on to those of the places after theirs
 
     def __init__(
@@ -180,7 +181,7 @@ class RowColumns:
         *outer, (variable, size) = recorded.strided or [("", constant(1))]
         columns = product(self._sizes((*self.layout.beside, *self.layout.within)))
         # Rows of whole vectors share none.
-        step = 1 if columns % WIDE_LANES is constant(0) else rows_per_pass(size)
+        step = 1 if columns % WIDE_LANES is constant(0) else rows_per_pass(size, ROWS)
         self._nest(outer, size, step, partial(self._written, recorded, variable))
 
     def _written(self, recorded: Recorded, variable: str, places: Sequence[Expr]) -> Loop:
@@ -246,7 +247,16 @@ class RowColumns:
             self.lowering.cached[node] = self.stages.reader(buffer, offset, self.fixed)
         sums = [self._column_scratch(r) for r in sweep.reductions]
         self._sum_columns(recorded, sums, [kind_of(r) for r in sweep.reductions])
+        self.has_read = True
         return sums
+
+    @property
+    def _most_rows(self) -> int:
+        """Rows of a pass; the first sweep reads memory, in one stream where blocks are whole."""
+        columns = product(self._sizes((*self.layout.beside, *self.layout.within)))
+        if self.has_read or not columns.is_constant or columns.value > MOST_COLUMNS:
+            return ROWS
+        return rows_in_order(columns, self.stages.kernel.reads)
 
     def _finish_sums(self, sweep: Sweep, sums: Sequence[TileBuffer]) -> None:
         """Sums of every row."""
@@ -272,7 +282,7 @@ class RowColumns:
     ) -> None:
         """Several places of the innermost strided axis at a time, so that sums move less often."""
         *outer, (variable, size) = recorded.strided or [("", constant(1))]
-        once = not (outer or self.in_parts) and size.is_constant and 0 < size.value <= ROWS
+        once = not (outer or self.in_parts) and size.is_constant and 0 < size.value <= FEW_ROWS
 
         def add(places: Sequence[Expr], first: bool) -> Statement:
             def body(column: Expr) -> list[Statement]:
@@ -295,7 +305,7 @@ class RowColumns:
             Store(b, column, neutral_element(k, b.dtype))
             for b, k in zip(sums, kinds, strict=True)
         ]))  # fmt: skip
-        self._nest(outer, size, rows_per_pass(size), partial(add, first=False))
+        self._nest(outer, size, rows_per_pass(size, self._most_rows), partial(add, first=False))
 
     def _nest(
         self, outer: Sequence[tuple[str, Expr]], size: Expr, step: int,
