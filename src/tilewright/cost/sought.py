@@ -32,15 +32,15 @@ def read_of(length: Expr) -> Expr:
 def seeking_cycles(core: Core, loop: Loop, found: Sought, length: Expr) -> Expr:
     """Thousandths of cycles of such a loop with so many iterations.
 
-    A vector is a comparison, which is noted for several of them. The way out is not foreseen: it
-    takes as long as what has to be entered anew.
+    A vector is a comparison, which is noted for several of them. Where the way out is not foreseen,
+    rows behind it have begun by then: it is no more than entering another loop.
     """
     condition = found.condition
     if found.asked is not None and found.same is not None:
         condition = Apply("equal", (found.asked, found.same), DType.BOOL)
     lanes, work = loop_work(core, replace(loop, body=(Let(_TEST, condition),), accumulators=()))
     work.arithmetic += core.costs.instruction
-    once = core.costs.enter + core.costs.wait + work.fixed
+    once = 2 * core.costs.enter + work.fixed
     vectors = read_of(ceil_div(length, lanes))
     return vectors * round(1000 * work.cycles) + minimum(length, 1) * round(1000 * once)
 

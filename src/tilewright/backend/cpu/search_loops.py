@@ -20,21 +20,22 @@ from tilewright.backend.cpu.vectors import Scalars, VectorFrame, VectorPlace
 from tilewright.ir.tile import IndexValue, Loop, Value
 from tilewright.ir.tile_sought import Sought, sought
 from tilewright.ir.tile_walk import lies_near, may_fault, value_loads, value_parts
-from tilewright.target.core_model import MASKED_VECTOR_BYTES, VECTORS_TOGETHER
+from tilewright.target.core_model import MASKED_VECTOR_BYTES, WORD_BYTES
 
 _I1, _I32 = ir.IntType(1), ir.IntType(32)
+# Vectors before it is asked whether there is a hit in them: of more, more are read for nothing.
+TOGETHER = 2
 MASK_BITS = 64  # of a general register: so many lanes are told apart at once
 _Test = Callable[[VectorFrame], ir.Value]
 
 
 @dataclass(frozen=True)
 class SeekingLoop:
-    """A loop that is written as vectors of ``lanes`` elements, ``together`` of them."""
+    """A loop that is written as vectors, of ever fewer elements: so many lanes, and vectors."""
 
     loop: Loop
     sought: Sought
-    lanes: int
-    together: int
+    steps: tuple[tuple[int, int], ...]
 
 
 def write_sought(
@@ -66,7 +67,11 @@ def seeking_loop(frame: Scalars, loop: Loop) -> SeekingLoop | None:
         return None
     widest = max(part.dtype.bytes for part in parts if not isinstance(part, IndexValue))
     lanes = frame.level.lanes(widest)
-    return SeekingLoop(loop, found, lanes, max(1, min(VECTORS_TOGETHER, MASK_BITS // lanes)))
+    steps = [(lanes, TOGETHER), (lanes, 1)] if TOGETHER * lanes <= MASK_BITS else [(lanes, 1)]
+    words = frame.level.lanes(WORD_BYTES)
+    if words < lanes and not frame.level.has_masks:
+        steps.append((words, 1))  # narrow elements are loaded one by one under a mask
+    return SeekingLoop(loop, found, tuple(steps))
 
 
 def _among_numbers(
@@ -116,7 +121,6 @@ class _Search:
         self.seeking = seeking
         self.bounds = bounds
         self.test = test
-        self.vector = Emitter(frame.builder, frame.level, seeking.lanes)
         self.hits: list[tuple[ir.Value, ir.Block]] = []
         self.found = frame.builder.function.append_basic_block("found")
 
@@ -125,23 +129,24 @@ class _Search:
         builder, (begin, end), loop = self.builder, self.bounds, self.seeking
         count = builder.sub(end, begin)
         count = builder.select(builder.icmp_signed("<", word(0), count), count, word(0))
-        group = loop.lanes * loop.together
-        groups_end = builder.add(begin, builder.and_(count, word(-group)))
-        vectors_end = builder.add(begin, builder.and_(count, word(-loop.lanes)))
-        stretches = [(begin, groups_end, loop.together), (groups_end, vectors_end, 1)]
+        stretches: list[tuple[ir.Value, ir.Value, int, int]] = []
+        for lanes, vectors in loop.steps:
+            whole = builder.add(begin, builder.and_(count, word(-lanes * vectors)))
+            stretches.append((stretches[-1][1] if stretches else begin, whole, lanes, vectors))
+        _, rest, lanes, _ = stretches[-1]
         if loop.sought.last:
-            self._rest(vectors_end)
+            self._rest(rest, lanes)
             for stretch in reversed(stretches):
                 self._stretch(*stretch)
         else:
             for stretch in stretches:
                 self._stretch(*stretch)
-            self._rest(vectors_end)
+            self._rest(rest, lanes)
         return self._result()
 
-    def _stretch(self, begin: ir.Value, end: ir.Value, vectors: int) -> None:
+    def _stretch(self, begin: ir.Value, end: ir.Value, lanes: int, vectors: int) -> None:
         """So many vectors at a time within bounds that are a multiple of them apart."""
-        builder, step = self.builder, vectors * self.seeking.lanes
+        builder, step = self.builder, vectors * lanes
         body = builder.function.append_basic_block("search")
         done = builder.function.append_basic_block("search.done")
         before, last = builder.block, self.seeking.sought.last
@@ -150,41 +155,42 @@ class _Search:
         builder.position_at_end(body)
         position = builder.phi(I64)
         position.add_incoming(first, before)
-        self._ask([builder.add(position, word(n * self.seeking.lanes)) for n in range(vectors)])
+        self._ask([builder.add(position, word(n * lanes)) for n in range(vectors)], lanes)
         following = builder.add(position, word(-step if last else step), flags=("nsw",))
         position.add_incoming(following, builder.block)
         comparison, bound = (">=", begin) if last else ("<", end)
         builder.cbranch(builder.icmp_signed(comparison, following, bound), body, done)
         builder.position_at_end(done)
 
-    def _rest(self, begin: ir.Value) -> None:
+    def _rest(self, begin: ir.Value, lanes: int) -> None:
         """What is no whole vector, under a mask."""
         builder, end = self.builder, self.bounds[1]
         with builder.if_then(builder.icmp_signed("<", begin, end)):
-            self._ask([begin], builder.trunc(builder.sub(end, begin), _I32))
+            self._ask([begin], lanes, builder.trunc(builder.sub(end, begin), _I32))
 
-    def _ask(self, firsts: Sequence[ir.Value], count: ir.Value | None = None) -> None:
+    def _ask(self, firsts: Sequence[ir.Value], lanes: int, count: ir.Value | None = None) -> None:
         """Go to where something is found, if it is among these vectors."""
         builder, frame, loop = self.builder, self.frame, self.seeking
         frame.enter()
         places = [VectorPlace(loop.loop.variable, f, count, count is not None) for f in firsts]
-        tests = [self.test(VectorFrame(frame, loop.lanes, place, {})) for place in places]
+        tests = [self.test(VectorFrame(frame, lanes, place, {})) for place in places]
         frame.leave()
         if count is not None:
-            tests = [builder.and_(test, self.vector.lane_mask(count)) for test in tests]
+            mask = Emitter(builder, frame.level, lanes).lane_mask(count)
+            tests = [builder.and_(test, mask) for test in tests]
         some = reduce(builder.or_, tests)
         some = call_intrinsic(builder, "vector.reduce.or", _I1, [some.type], [some])
         hit = builder.function.append_basic_block("hit")
         proceed = builder.function.append_basic_block("proceed")
         builder.cbranch(some, hit, proceed)
         builder.position_at_end(hit)
-        self.hits.append((builder.add(firsts[0], self._lane(tests)), hit))
+        self.hits.append((builder.add(firsts[0], self._lane(tests, lanes)), hit))
         builder.branch(self.found)
         builder.position_at_end(proceed)
 
-    def _lane(self, tests: Sequence[ir.Value]) -> ir.Value:
+    def _lane(self, tests: Sequence[ir.Value], lanes: int) -> ir.Value:
         """The first or the last lane for which a test is true, of which there is one."""
-        builder, lanes = self.builder, self.seeking.lanes
+        builder = self.builder
         bits: ir.Value = ir.Constant(I64, 0)
         for number, test in enumerate(tests):
             own = builder.zext(builder.bitcast(test, ir.IntType(lanes)), I64)
