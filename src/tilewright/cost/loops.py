@@ -33,6 +33,7 @@ from tilewright.cost.lengths import known, short
 from tilewright.cost.machine import Machine
 from tilewright.cost.phases import LoopPrice, Touched, phases_price
 from tilewright.cost.positions import applied
+from tilewright.cost.sought import read_of, seeking, seeking_cycles
 from tilewright.cost.squares import squares_cycles
 from tilewright.cost.vector_work import (
     Core,
@@ -269,8 +270,14 @@ class _Walk:
             values, stores = loop_values(loop), [s for s in loop.body if isinstance(s, Store)]
             made = Touched(self._accesses(values, stores), [], ZERO)
             self.around.pop()
-            made = self._repeated(made, loop.variable, length)
-            made.cycles = loop_cycles(self.core, loop, length) + self._bounds(loop)
+            found = seeking(self.core, loop)
+            read = length if found is None else read_of(length)
+            made = self._repeated(made, loop.variable, read)
+            if found is None:
+                made.cycles = loop_cycles(self.core, loop, length)
+            else:
+                made.cycles = seeking_cycles(self.core, loop, found, length)
+            made.cycles = made.cycles + self._bounds(loop)
             return made
         made = self.statements(loop.body)
         if loop.begin.is_boolean and loop.end.is_boolean and length is not ONE:

@@ -5,8 +5,9 @@ Start with :func:`masks_pay`.
 
 from __future__ import annotations
 
-from tilewright.cost.vector_work import Core, half_cycles, loop_work
+from tilewright.cost.vector_work import Core, half_cycles, is_extreme, loop_work
 from tilewright.ir.tile import Loop, Store
+from tilewright.ir.tile_sought import sought
 from tilewright.ir.tile_walk import own_values, value_loads
 from tilewright.target.core_model import LEAST_VECTOR_BYTES, WIDE_VECTOR_BYTES, WORD_BYTES
 
@@ -20,11 +21,15 @@ def masks_pay(core: Core, loop: Loop) -> bool:
 
     A rest without one is half a vector, if there are so many, and single elements, in two loops.
     For short rows of known length LLVM finds better: it makes vectors across several of them.
+    Searches end where they find something, and extremes ask for numbers beside, with masks only.
     """
     lanes, work = loop_work(core, loop)
     length, half = loop.end - loop.begin, lanes // 2
     if length.is_constant:
         return length.value >= max(half, LEAST_ROW)
+    extremes = any(is_extreme(a.kind, a.value.dtype) for a in loop.accumulators)
+    if extremes or sought(loop) is not None:
+        return True
     if core.target.vector_bytes < WIDE_VECTOR_BYTES and _narrowest(loop) < LEAST_MASKED:
         return False
     single, enter = work.single(core.costs), core.costs.enter

@@ -257,9 +257,13 @@ def ends_under_mask(core: Core, loop: Loop) -> bool:
 
 def _combining(accumulator: Accumulator, costs: LoopCosts) -> float:
     """Cycles to make one of all lanes of an accumulator."""
-    is_extreme = accumulator.kind in ("maximum", "minimum")
-    floats = not accumulator.value.dtype.is_integer
-    return costs.extreme if is_extreme and floats else costs.combine
+    dtype = accumulator.value.dtype
+    return costs.extreme if is_extreme(accumulator.kind, dtype) else costs.combine
+
+
+def is_extreme(function: str, dtype: DType) -> bool:
+    """Whether a function is the greatest or least of floats, which may be no numbers."""
+    return function in ("maximum", "minimum") and not dtype.is_integer
 
 
 def _add_combination(work: Work, accumulator: Accumulator, costs: LoopCosts) -> None:
@@ -274,8 +278,7 @@ def combination_cycles(costs: LoopCosts, kind: str, dtype: DType) -> float:
 
     An extreme also notes, by pairs, what is no number.
     """
-    is_extreme = kind in ("maximum", "minimum") and not dtype.is_integer
-    return costs.instruction * (2 if is_extreme else 1)
+    return costs.instruction * (2 if is_extreme(kind, dtype) else 1)
 
 
 def _thousandths(cycles: float) -> int:
@@ -492,7 +495,6 @@ def function_cycles(costs: LoopCosts, name: str, dtype: DType, lanes: int) -> tu
     if known is None and operations >= SLOW_OPERATIONS:
         known = operations * costs.instruction
     if known is None:
-        is_extreme = name in ("maximum", "minimum") and not dtype.is_integer
-        steps = costs.compare if is_extreme else 1.0
+        steps = costs.compare if is_extreme(name, dtype) else 1.0
         return costs.instruction * steps, steps
     return known * (costs.double if dtype is DType.FLOAT64 else 1.0), 0.0

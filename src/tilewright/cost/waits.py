@@ -12,8 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tilewright.cost.vector_work import Core, loop_instructions, loop_values
-from tilewright.ir.tile import Apply, Convert, Guarded, Let, Local, Loop, Statement, Value
-from tilewright.ir.tile_walk import is_innermost, value_symbols
+from tilewright.ir.tile import (
+    Apply,
+    Convert,
+    Guarded,
+    Let,
+    Local,
+    Loop,
+    Statement,
+    Store,
+    TileBuffer,
+    Value,
+)
+from tilewright.ir.tile_walk import is_innermost, value_loads, value_symbols
 from tilewright.shape import Expr, constant, minimum
 
 
@@ -24,9 +35,12 @@ def waits(core: Core, body: Iterable[Statement], lengths: Mapping[int, Expr]) ->
     """
     ready: dict[str, float] = {}  # cycles from the end of a loop until a value is there
     made: dict[int, Expr] = {}
+    stored: set[TileBuffer] = set()  # scratch memory with what loops inside others have reduced
     for number, statement in enumerate(body):
         if isinstance(statement, Let):
             late = _chain(core, statement.value, ready, "")
+            if any(load.buffer in stored for load in value_loads(statement.value)):
+                late = core.costs.wait
             if late is not None:
                 ready[statement.name] = late
         if isinstance(statement, Loop):
@@ -38,7 +52,21 @@ def waits(core: Core, body: Iterable[Statement], lengths: Mapping[int, Expr]) ->
                 made[number] = _exposed(core, statement, late, lengths[number])
                 ready.clear()
             ready |= dict.fromkeys((a.name for a in statement.accumulators), core.costs.wait)
+            stored |= _stored(statement)
     return made
+
+
+def _stored(loop: Loop) -> set[TileBuffer]:
+    """Scratch memory in which a loop stores what is made of what loops inside it reduce."""
+    late = {a.name for part in loop.body if isinstance(part, Loop) for a in part.accumulators}
+    found: set[TileBuffer] = set()
+    for part in loop.body:
+        if isinstance(part, Let | Store) and late.intersection(value_symbols(part.value, {})):
+            if isinstance(part, Let):
+                late.add(part.name)
+            elif part.buffer.scratch:
+                found.add(part.buffer)
+    return found
 
 
 def _chain(core: Core, value: Value, ready: Mapping[str, float], variable: str) -> float | None:

@@ -28,6 +28,7 @@ from tilewright.backend.cpu.product import ProductShape, product_function
 from tilewright.backend.cpu.register_tile import most_vectors
 from tilewright.backend.cpu.row_loops import RowLoop, row_loop, write_row_loop
 from tilewright.backend.cpu.running import running_step, write_running
+from tilewright.backend.cpu.search_loops import write_sought
 from tilewright.backend.cpu.streams import streamed_loop
 from tilewright.backend.cpu.table_loops import write_table_loop
 from tilewright.backend.cpu.transposed_runs import write_transposed
@@ -353,8 +354,11 @@ class FunctionFrame:
         if loop.may_stream:
             streamed_loop(self, loop, bounds, partial(self._beside_lines, loop, row))
             return
-        if row is not None:
-            self._totals(loop, write_row_loop(self, row, bounds))
+        made = write_sought(self, loop, bounds)
+        if made is None and row is not None:
+            made = write_row_loop(self, row, bounds)
+        if made is not None:
+            self._totals(loop, made)
             return
         if write_interleaved(self, loop) or write_lookups(self, loop, bounds):
             return
@@ -481,11 +485,9 @@ class FunctionFrame:
 
     def _phis(self, starts: list[ir.Value], before: ir.Block) -> list[ir.PhiInstr]:
         """Values of a loop that begin as ``starts`` where ``before`` enters it."""
-        phis: list[ir.PhiInstr] = []
-        for start in starts:
-            phi = self.builder.phi(start.type)
+        phis = [self.builder.phi(start.type) for start in starts]
+        for phi, start in zip(phis, starts, strict=True):
             phi.add_incoming(start, before)
-            phis.append(phi)
         return phis
 
     def _step(self, loop: Loop, position: int, phi: ir.Value) -> ir.Value:

@@ -1,7 +1,8 @@
-"""Searches along rows for the best element and its place, once through each row.
+"""Searches for the best element of long rows and its place, once through each row.
 
-A piece of the row at a time goes through lanes that each keep the best that they have met, and what
-they have found is combined in the end. Start with :func:`in_pieces`.
+The best element of a piece is found along vectors, which takes less than half of what it takes to
+keep a place beside it. Only the best piece is gone over once more, which the first cache still
+holds or the second one does. Start with :func:`in_pieces`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
+    IndexValue,
+    Let,
+    LetIndex,
     Load,
     Local,
     Loop,
@@ -19,18 +24,14 @@ from tilewright.ir.tile import (
     Store,
     neutral_element,
 )
-from tilewright.ir.tile_walk import ExpressionMap, slope, value_loads
-from tilewright.shape import Expr, constant, maximum, minimum
-from tilewright.target.core_model import VECTORS_TOGETHER, WIDE_LANES
+from tilewright.ir.tile_walk import slope, value_loads
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, symbol
 from tilewright.tile.loops.few_columns import Nest
 from tilewright.tile.loops.searches import Searching
-from tilewright.tile.loops.side_by_side import row_groups, side_by_side
-from tilewright.tile.nests import task_columns
 from tilewright.tile.rows.turned_rows import BLOCK
-from tilewright.tile.values.best_position import Search, place_of, searched
+from tilewright.tile.values.best_position import Search, searched
 from tilewright.tile.values.lowering import Lowering
 
-PIECE = VECTORS_TOGETHER * WIDE_LANES  # lanes: no vector waits for what was just stored
 ZERO = constant(0)
 
 
@@ -43,62 +44,46 @@ def in_pieces(
             search, length = searched(best, place), best.end
         case _:
             return None
-    known = length.value if length.is_constant else None
-    if search is None or best.begin is not ZERO or (known is not None and known < PIECE):
+    if search is None or best.begin is not ZERO:
+        return None
+    if length.is_constant and length.value <= BLOCK:
         return None
     slopes = {slope(load.offset, best.variable) for load in value_loads(search.element)}
     if not all(isinstance(part, Store) for part in stores) or not {1} <= slopes <= {0, 1}:
         return None
-    *others, (name, count) = variables
-    grid = list(others)
-    rows = task_columns(lowering, grid, count, "c", maximum(BLOCK // maximum(length, 1), 1))
-    statements = (*_pieces(lowering, search, best, place), *stores)
-    made: list[Statement] = [Loop(name, rows.first, rows.first + rows.count, statements)]
-    return grid, made
+    return [*variables], [*_pieces(lowering, search, best, place), *stores]
 
 
 def _pieces(lowering: Lowering, search: Search, best: Loop, place: Loop) -> list[Statement]:
-    """A search in each lane, and then for the best of all lanes and its place."""
+    """A search for the best piece, by the best element of each, and then within that piece."""
     (extreme,), (position,), length = best.accumulators, place.accumulators, best.end
-    kept = position.value.dtype
-    scratch = [lowering.scratch_buffer(dtype, constant(PIECE)) for dtype in (search.dtype, kept)]
-    lanes = Searching(lowering, search, scratch[0], scratch[1])
-
-    def along(count: Expr, pieces: Sequence[Expr]) -> Loop:
-        lane = lowering.variable(constant(PIECE))
-        firsts = [piece * PIECE for piece in pieces]
-        found = [
-            (ExpressionMap.substitution({best.variable: first + lane}).value(search.element),
-             place_of(first, kept))
-            for first in firsts
-        ]  # fmt: skip
-        return side_by_side(str(lane), count, lanes.step(lane, found))
-
-    lane, whole = lowering.variable(constant(PIECE)), length // PIECE
-    begun = side_by_side(str(lane), constant(PIECE), lanes.begun(lane, ZERO))
-    steps = row_groups(
-        lowering, (ZERO, whole), lowering.variable(whole), lambda p: along(constant(PIECE), p)
-    )
-    rest = along(length - whole * PIECE, [whole])
-    used = minimum(length, PIECE)
-    return [begun, *steps, rest, *_combined(lowering, lanes, (extreme, position), used)]
-
-
-def _combined(
-    lowering: Lowering, lanes: Searching, results: tuple[Accumulator, Accumulator], used: Expr
-) -> list[Statement]:
-    """The reductions of the elements themselves, of those that the lanes have found."""
-    extreme, position = results
-    kept = position.value.dtype
-    lane, other = lowering.variable(used), lowering.variable(used)
-    best = replace(extreme, value=Load(lanes.elements, lane))
-    first = Apply("add", (Load(lanes.places, other), place_of(other, kept)), kept)
-    is_best = lanes.search.is_best(
-        Load(lanes.elements, other), Local(extreme.name, lanes.search.dtype)
-    )
-    nowhere = neutral_element(position.kind, kept)
-    found = replace(position, value=Apply("select", (is_best, first, nowhere), kept))
+    count = ceil_div(length, BLOCK)
+    dtypes = search.dtype, DType.INT64
+    elements, numbers = (lowering.scratch_buffer(dtype, constant(1)) for dtype in dtypes)
+    found = Searching(lowering, search, elements, numbers)
+    piece, chosen = lowering.variable(count), lowering.name("g")
+    own = replace(extreme, name=lowering.name("r"))
+    steps = found.step(ZERO, [(Local(own.name, search.dtype), IndexValue(piece))])
     return [
-        Loop(str(lane), ZERO, used, (), (best,), masked=True),
-        Loop(str(other), ZERO, used, (), (found,), masked=True),
+        *found.begun(ZERO, ZERO),
+        Loop(str(piece), ZERO, count, (_piece(best, piece, own), *steps)),
+        Let(extreme.name, Load(elements, ZERO)),
+        LetIndex(chosen, Load(numbers, ZERO), maximum(count, 1), None),
+        _piece(place, symbol(chosen), _somewhere(position)),
     ]
+
+
+def _piece(loop: Loop, piece: Expr, accumulator: Accumulator) -> Loop:
+    """The part of a loop along a row that is in a piece."""
+    begin = piece * BLOCK
+    end = minimum(begin + BLOCK, loop.end)
+    return replace(loop, begin=begin, end=end, accumulators=(accumulator,), masked=True)
+
+
+def _somewhere(position: Accumulator) -> Accumulator:
+    """What looks for a position, where there is one."""
+    value = position.value
+    assert isinstance(value, Apply), "a choice"
+    is_best, here, _ = value.operands
+    nowhere = neutral_element(position.kind, value.dtype)
+    return replace(position, value=replace(value, operands=(is_best, here, nowhere)))
