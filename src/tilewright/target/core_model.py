@@ -62,9 +62,11 @@ class TileTime:
 class TileCosts:
     """Register tiles beside their steps.
 
-    ``call``: the call, the choice of the height, the first values. ``part`` and ``part_vector``:
-    more for a tile with a part of its columns, and for each vector of its sums, which pass through
-    memory, where the number of columns is not known when compiling. ``masked_row``: more for a row
+    ``call``: the call, the choice of the height, the first values. ``row``: of a tile, beside
+    its vectors: where its results lie, lines of which two tiles have a part, to ask for them (first
+    layers of 24 to 64 rows as 6x16 and 4x24, Zen 4: 1 to 4). ``part`` and ``part_vector``: more for
+    a tile with a part of its columns, and for each vector of its sums, which pass through memory,
+    where the number of columns is not known when compiling. ``masked_row``: more for a row
     of a tile that is finished in its registers and stores a part of its last vector (Zen 4: 15
     columns took 1.9 cycles of a row longer than 16 with AVX-512, 14.5 with AVX2). ``result``: the
     epilogue and the store of a vector of results, one instruction each at least;
@@ -77,6 +79,7 @@ class TileCosts:
     """
 
     call: float = 24.0
+    row: float = 2.0
     part: float = 20.0
     part_vector: float = 16.0
     masked_row: float = 14.5
