@@ -48,7 +48,12 @@ from tilewright.shape import (
     minimum,
     select,
 )
-from tilewright.target.core_model import MASKED_VECTOR_BYTES, ends_in_half, tallest
+from tilewright.target.core_model import (
+    MASKED_VECTOR_BYTES,
+    PAGE_BYTES,
+    ends_in_half,
+    tallest,
+)
 
 PANEL = 64  # by which what the columns of a panel take is measured
 PARTS = 1024  # by which a task is measured, and a share of a time
@@ -143,7 +148,7 @@ def tiles_time(nest: ProductNest, machine: Machine, last_rows: int) -> Expr:
 
     The last panel has tiles of up to ``last_rows`` rows; it counts in proportion where the number
     of columns is not known. Steps hide behind reading the right operand once; calls, and to come to
-    the results of a row of a tile, are on top of both.
+    the results of a row of a tile that lie on a page of their own, are on top of both.
     """
     width, rows = nest.registers.columns, nest.registers.rows
     step, called = _panel_times(nest, machine, (rows, width))
@@ -165,8 +170,9 @@ def _panel_times(nest: ProductNest, machine: Machine, tile: tuple[int, int]) -> 
     line, count = machine.line(nest.dtype, columns, rows), ceil_div(nest.m, rows)
     costs = machine.core.tile
     call, row = machine.picoseconds(costs.call), machine.picoseconds(costs.row)
+    apart = less_equal(PAGE_BYTES // nest.dtype.bytes, nest.n)
     step = maximum(nest.m * line.per_row + count * line.per_tile, line.least)
-    return step, count * call + nest.m * row
+    return step, count * call + select(apart, nest.m * row, 0)
 
 
 def _panel_step(nest: ProductNest, machine: Machine) -> Expr:

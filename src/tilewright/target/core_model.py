@@ -63,8 +63,9 @@ class TileCosts:
     """Register tiles beside their steps.
 
     ``call``: the call, the choice of the height, the first values. ``row``: of a tile, beside
-    its vectors: where its results lie, lines of which two tiles have a part, to ask for them (first
-    layers of 24 to 64 rows as 6x16 and 4x24, Zen 4: 1 to 4). ``part`` and ``part_vector``: more for
+    its vectors, where rows of results lie on pages of their own: to come to it, to ask for its
+    lines, of which two tiles have a part (first layers of 24 to 64 rows as 6x16 and 4x24, Zen 4: 1
+    to 4). ``part`` and ``part_vector``: more for
     a tile with a part of its columns, and for each vector of its sums, which pass through memory,
     where the number of columns is not known when compiling. ``masked_row``: more for a row
     of a tile that is finished in its registers and stores a part of its last vector (Zen 4: 15

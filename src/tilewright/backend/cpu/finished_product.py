@@ -29,12 +29,14 @@ from tilewright.backend.cpu.register_tile import (
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
+from tilewright.ir.epilogue import met_elements
 from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
 from tilewright.ir.tile_walk import expressions
 from tilewright.shape import Expr, symbol
 from tilewright.target.core_model import (
+    FEW_STEPS,
     MASKED_VECTOR_BYTES,
     NEAR_PANEL_BYTES,
     ends_in_half,
@@ -360,17 +362,24 @@ class FinishedProduct:
     def _prefetch(self, place: Place, last: ir.Value, columns: int) -> ir.Value:
         """Ask for the lines that a tile is stored to or adds, where they are far away.
 
-        That is for the first panel of a block, and says whether finished tiles are to ask for those
-        of the panel that follows.
+        Says whether finished tiles are to ask for those of the panel that follows instead, which
+        all but the first panel find near then. Tiles ask for their own where they take many steps,
+        so that memory brings them meanwhile, and those of a panel would not stay near.
         """
         builder, names = self.builder, self.frame.names
         far = builder.trunc(names[FAR], ir.IntType(1))
-        first = builder.icmp_signed("<=", place.n, names[N0])
-        with builder.if_then(builder.and_(builder.and_(far, last), first)):
+        row = self.dtype.bytes * self.registers.columns * len(met_elements(self.nest.finish.stores))
+        rows = builder.sub(names[M1], names[M0])
+        deep = builder.icmp_signed(">", builder.sub(names[K1], names[K0]), word(FEW_STEPS))
+        tall = builder.icmp_signed(">", rows, word(NEAR_PANEL_BYTES // row))
+        own = builder.and_(deep, tall)
+        here = builder.or_(own, builder.icmp_signed("<=", place.n, names[N0]))
+        with builder.if_then(builder.and_(builder.and_(far, last), here)):
             where = [place.m, place.height, place.n, self.environment]
             builder.call(self.epilogue.prefetch(columns), where)
         beyond = builder.add(place.n, word(columns))
-        return builder.and_(far, builder.icmp_signed("<", beyond, self.index(self.nest.n)))
+        later = builder.icmp_signed("<", beyond, self.index(self.nest.n))
+        return builder.and_(builder.and_(far, later), builder.not_(own))
 
     def _may_overread(self) -> bool:
         """Whether the last panel of the right operand may end inside a vector."""
