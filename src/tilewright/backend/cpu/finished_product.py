@@ -29,7 +29,6 @@ from tilewright.backend.cpu.register_tile import (
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
-from tilewright.ir.epilogue import met_elements
 from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
@@ -362,17 +361,13 @@ class FinishedProduct:
     def _prefetch(self, place: Place, last: ir.Value, columns: int) -> ir.Value:
         """Ask for the lines that a tile is stored to or adds, where they are far away.
 
-        Says whether finished tiles are to ask for those of the panel that follows instead, which
-        all but the first panel find near then. Tiles ask for their own where they take many steps,
-        so that memory brings them meanwhile, and those of a panel would not stay near.
+        Memory does not bring them while a tile of few steps is computed: says whether finished
+        tiles are to ask for those of the panel that follows, which all but the first one find near
+        then.
         """
         builder, names = self.builder, self.frame.names
         far = builder.trunc(names[FAR], ir.IntType(1))
-        row = self.dtype.bytes * self.registers.columns * len(met_elements(self.nest.finish.stores))
-        rows = builder.sub(names[M1], names[M0])
-        deep = builder.icmp_signed(">", builder.sub(names[K1], names[K0]), word(FEW_STEPS))
-        tall = builder.icmp_signed(">", rows, word(NEAR_PANEL_BYTES // row))
-        own = builder.and_(deep, tall)
+        own = builder.icmp_signed(">", builder.sub(names[K1], names[K0]), word(FEW_STEPS))
         here = builder.or_(own, builder.icmp_signed("<=", place.n, names[N0]))
         with builder.if_then(builder.and_(builder.and_(far, last), here)):
             where = [place.m, place.height, place.n, self.environment]
