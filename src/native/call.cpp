@@ -349,10 +349,27 @@ void Call::run_opaque(std::uint32_t step, const OpaqueInfo& opaque, std::uint32_
   }
 }
 
+// The sizes of a result as the model tells them before the step has run; 0 for those that only the
+// result does.
+std::vector<std::int64_t> Call::told_sizes(const OpaqueInfo& opaque, std::uint32_t buffer) {
+  std::vector<std::int64_t>& symbols = context_.symbols;
+  for (const OpaqueInfo::Binding& binding : opaque.bindings) symbols[binding.slot] = 0;
+  std::vector<std::int64_t> sizes;
+  for (const std::uint32_t size : program_.buffers[buffer].shape) {
+    try {
+      sizes.push_back(program_.expressions[size].evaluate(symbols.data()));
+    } catch (const Failure&) {
+      sizes.push_back(0);
+    }
+  }
+  return sizes;
+}
+
 void Call::run_in_python(std::uint32_t step, const OpaqueInfo& opaque) {
-  nb::list inputs;
+  nb::list inputs, sizes;
   for (const std::uint32_t input : opaque.inputs) inputs.append(operand(input));
-  const nb::object results = in_python([&] { return model_.run_opaque()(step, inputs); });
+  for (const std::uint32_t output : opaque.outputs) sizes.append(told_sizes(opaque, output));
+  const nb::object results = in_python([&] { return model_.run_opaque()(step, inputs, sizes); });
   for (std::size_t position = 0; position < opaque.outputs.size(); ++position) {
     const std::uint32_t number = opaque.outputs[position];
     const BufferInfo& buffer = program_.buffers[number];

@@ -90,6 +90,7 @@ class Call {
   void run_phases();
   void run_phase(std::uint32_t number);
   void check_shape(std::uint32_t buffer, const std::int64_t* expected) const;
+  std::vector<std::int64_t> told_sizes(const OpaqueInfo& opaque, std::uint32_t buffer);
   void provide_memory(const PhaseInfo& phase, const PhasePlan& plan);
   std::int64_t claimed_bytes() const;
   void check_limit(std::int64_t more = 0) const;

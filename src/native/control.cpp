@@ -329,11 +329,9 @@ void ControlRun::finish_stacked(std::size_t number) {
   const std::size_t first = control_.kind == ControlInfo::Kind::loop ? 1 : 0;
   const ElementType type = body_output(0, first + states_.size() + number).element;
   std::vector<std::int64_t> dims = std::move(stack.dims);
-  if (turn_ == 0)
-    for (const auto& [buffer, size] : info.sizes)
-      dims.push_back(buffer < 0 ? size : call_.context_.dims[buffer][size]);
-  dims.insert(dims.begin() + info.axis, turn_);
   const std::size_t result = states_.size() + number;
+  if (turn_ == 0) dims = sizes_without_turns(info, result);
+  dims.insert(dims.begin() + info.axis, turn_);
   const std::int64_t bytes = turn_ * stack.outer * stack.bytes;
   if (fits(stack.block, bytes)) {
     call_.adopt_result(opaque_, result, type, dims, std::exchange(stack.block, Block()));
@@ -342,6 +340,21 @@ void ControlRun::finish_stacked(std::size_t number) {
   char* const data = call_.make_result(opaque_, result, type, dims);
   if (data != nullptr && bytes > 0)
     std::memcpy(data, stack.block.data(), static_cast<std::size_t>(bytes));
+}
+
+// What one turn would make.
+std::vector<std::int64_t> ControlRun::sizes_without_turns(const ControlInfo::Stacked& info,
+                                                          std::size_t result) const {
+  std::vector<std::int64_t> dims;
+  for (const auto& [buffer, size] : info.sizes)
+    dims.push_back(buffer < 0 ? size : call_.context_.dims[buffer][size]);
+  const std::uint32_t* const output = call_.output_for(opaque_, result);
+  if (output == nullptr) return dims;
+  std::vector<std::int64_t> told = call_.told_sizes(opaque_, *output);
+  told.erase(told.begin() + info.axis);
+  for (std::size_t axis = 0; axis < dims.size(); ++axis)
+    if (dims[axis] == 0) dims[axis] = told[axis];
+  return dims;
 }
 
 // Beside what the call itself holds and what a turn writes.

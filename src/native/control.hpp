@@ -55,6 +55,8 @@ class ControlRun final : public BodyOutputs {
   void finish();
   void finish_state(std::size_t number);
   void finish_stacked(std::size_t number);
+  std::vector<std::int64_t> sizes_without_turns(const ControlInfo::Stacked& info,
+                                                std::size_t result) const;
 
   const void* scalar(std::int64_t buffer) const;
   const BufferInfo& body_output(std::size_t body, std::size_t output) const;

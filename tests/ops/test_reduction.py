@@ -8,7 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tilewright as tw
 from support.operator_harness import Array, check_node, compare, fission, reference, run
+from support.text_models import model
 from tilewright.ops.record import StructuralInput
 from tilewright.ops.reduction import BODIES
 from tilewright.support.errors import DimensionError, InvalidModelError
@@ -84,6 +86,17 @@ def test_extremes_of_no_integers(name: str, value: int) -> None:
     x, axes = np.ones((0, 3), np.int8), np.array([0])
     expected = [np.full((1, 3), value, np.int8)]
     check_node(name, [x, axes], opset=18, constants=(1,), expected=expected)
+
+
+def test_the_mean_of_no_integers_is_refused() -> None:
+    graph = """g (int64[n, m] x) => (int64[n] y) <int64[1] one = {1}> {
+        y = ReduceMean <keepdims = 0> (x, one)
+    }"""
+    compiled = tw.compile(model(graph))
+    assert compiled(np.full((2, 3), 4)).tolist() == [4, 4]
+    assert compiled(np.zeros((0, 0), np.int64)).shape == (0,)
+    with pytest.raises(DimensionError, match="the mean of no integers has no value"):
+        compiled(np.zeros((2, 0), np.int64))
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32])

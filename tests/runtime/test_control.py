@@ -317,6 +317,33 @@ def test_bodies_that_need_python_are_called_from_there() -> None:
         np.testing.assert_allclose(found["y"], (turns + 1) * x, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["Add", "Det"])
+def test_what_no_turn_has_made_has_the_sizes_that_operands_tell(kind: str) -> None:
+    """Of Det, which needs Python, and of Add, in whose place the extension knows the sizes."""
+    first = {"Add": "c = Identity(x)", "Det": "c = Det(x)"}[kind]
+    size = {"Add": "", "Det": ", 2, 2"}[kind]
+    text = f"""
+    g (int64 m, float[n, q{size}] xs, float[n, r] ys, float[q{size}] x, float[r] y)
+      => (float[a, n] scanned, float[k, b] looped) {{
+      scanned = Scan <num_scan_inputs = 2, scan_output_axes = [-1], body = b
+        (float[q{size}] x, float[r] y) => (float[w] z) {{ {first}  z = Add(c, y) }}> (xs, ys)
+      looped = Loop (m, , ) <body = b (int64 turn, bool going) => (bool still, float[w] z) {{
+        still = Identity(going)
+        {first}
+        z = Add(c, y)
+      }}>
+    }}"""
+    model = tw.compile(onnx.parser.parse_model(HEAD + text))
+    for turns, q, r in ((2, 3, 3), (0, 3, 3), (0, 3, 1), (0, 1, 4), (1, 1, 4)):
+        tail = (2, 2) if kind == "Det" else ()
+        xs, ys = numbers(turns, q, *tail), numbers(turns, r)
+        x, y = numbers(q, *tail), numbers(r)
+        given = {"m": np.array(turns), "xs": xs, "ys": ys, "x": x, "y": y}
+        found = model.run(given)
+        assert found["scanned"].shape == (max(q, r), turns)
+        assert found["looped"].shape == (turns, max(q, r))
+
+
 @pytest.mark.parametrize("damage", ["[]", '["Loop",[9],[0],[[0]],[],0,[],[],[],[]]', "nonsense"])
 def test_a_damaged_payload_is_refused(damage: str) -> None:
     with pytest.raises(ArtifactError, match="damaged"):

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Node, node
-from tilewright.ir.primitives import Broadcast, Cast, Concat, Constant, Map, Reshape, Slice
+from tilewright.ir.primitives import Broadcast, Cast, Concat, Constant, Input, Map, Reshape, Slice
 from tilewright.ir.symbolic import (
     LARGEST,
     Contents,
@@ -85,6 +85,14 @@ class ImportFacts:
         self.bindings[:] = saved.bindings
         self.bound = {**saved.bound}
 
+    def told(self, names: Sequence[str], message: str) -> dict[str, str]:
+        """What a person knows these symbols by: what holds them, where a message names none."""
+        held = {name: binding for binding in self.bindings for name in binding.symbols}
+        return {
+            name: f'"{name}"' if name not in held or name in message else _held(held[name], name)
+            for name in names
+        }
+
     def size(self, size: Expr) -> Expr:
         """A size as simple as the facts allow; one that is too long gets a symbol of its own.
 
@@ -99,6 +107,15 @@ class ImportFacts:
         if not known.issuperset(resolved.free_symbols):
             return resolved
         return self.scope.define("size", resolved)
+
+
+def _held(binding: Binding, name: str) -> str:
+    """The element of an input that a symbol is, for people."""
+    source = binding.source
+    if not isinstance(source.primitive, Input):
+        return "a computed value"
+    place = np.unravel_index(binding.symbols.index(name), [s.value for s in source.shape])
+    return f'"{source.primitive.name}"{[int(i) for i in place] if source.rank else ""}'
 
 
 @dataclass
@@ -301,17 +318,18 @@ class RuleContext:
         first = agreed.index(True) if True in agreed else 0
         return low + first if first and all(agreed[first:]) else None
 
-    def require(self, condition: Expr, message: str) -> None:
+    def require(self, condition: Expr, message: str, *, valued: bool = True) -> None:
         """Demand that ``condition`` is not 0 in every call (checked at run time).
 
-        The sizes that it depends on are added to the message.
+        The sizes that it depends on are added to the message where it is ``valued``.
         """
         resolved = self.scope.resolve(condition)
         if resolved.is_constant and resolved.value != 0:
             return
         if resolved.is_constant:
             raise InvalidModelError(message, where=self.where)
-        values = values_of(resolved.free_symbols)
+        names = resolved.free_symbols if valued else ()
+        values = values_of(self.facts.told(names, message))
         self.facts.guards.append(Guard(resolved, f"{self.where}: {message}{values}"))
 
 

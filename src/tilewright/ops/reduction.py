@@ -14,7 +14,7 @@ from tilewright.ir.primitives import ArgReduce
 from tilewright.ops.build import Builder, cast
 from tilewright.ops.operands import numeric
 from tilewright.ops.record import Rule, RuleContext, operator
-from tilewright.shape import less
+from tilewright.shape import equal, less, logical_or, product
 
 Body = Callable[[Builder, Node, tuple[int, ...], bool], Node]
 
@@ -52,6 +52,11 @@ def _plain(kind: str) -> Body:
 
 
 def _mean(builder: Builder, x: Node, axes: tuple[int, ...], keep: bool) -> Node:
+    if not x.dtype.is_float:
+        count = product([x.shape[a] for a in axes])
+        kept = product([size for a, size in enumerate(x.shape) if a not in axes])
+        some = logical_or(less(0, count), equal(kept, 0))
+        builder.context.require(some, "the mean of no integers has no value")
     return builder.mean(x, axes, keep)
 
 

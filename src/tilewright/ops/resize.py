@@ -41,7 +41,8 @@ from tilewright.shape import (
 )
 from tilewright.support.errors import InvalidModelError
 
-_WRONG_SCALE = "a scale must be a number above 0"
+_SOUND_SCALE = "must be a number above 0"
+_BAD_SCALE = -1  # in the place of a size
 # Sizes up to here are tried when a scale is read as a fraction.
 _TRIED = 4096
 _MODES = (
@@ -129,7 +130,7 @@ def _plans_by_scales(
         size = data.shape[axis]
         scale = _element(context, scales, position)
         value = None if known is None else known[position]
-        wanted = _scaled_size(context, size, scale, value)
+        wanted = _scaled_size(context, size, scale, value, axis)
         if value == 1.0 and manner.coordinate != "tf_crop_and_resize":
             continue
         exact = _exact_scale(scale, value)
@@ -155,11 +156,14 @@ def _element(context: RuleContext, vector: Node, position: int) -> Node:
     return builder.reshape(builder.slice_axis(vector, 0, position, 1), [])
 
 
-def _scaled_size(context: RuleContext, size: Expr, scale: Node, value: float | None) -> Expr:
+def _scaled_size(
+    context: RuleContext, size: Expr, scale: Node, value: float | None, axis: int
+) -> Expr:
     """floor(size * scale), the product rounded to float32 as ONNX's shape inference does."""
     if value is not None:
         if not 0 < value < np.inf:
-            raise InvalidModelError(f"{_WRONG_SCALE}, and not {value:g}", where=context.where)
+            message = f"the scale of axis {axis} {_SOUND_SCALE}, and not {value:g}"
+            raise InvalidModelError(message, where=context.where)
         fraction = _as_fraction(value)
         if size.is_constant:
             return constant(int(np.floor(np.float32(size.value) * np.float32(value))))
@@ -172,8 +176,9 @@ def _scaled_size(context: RuleContext, size: Expr, scale: Node, value: float | N
     given = cast(scale, DType.FLOAT32)
     above, below = builder.map("less", 0.0, given), builder.map("less", given, float("inf"))
     is_scale = builder.map("logical_and", above, below)
-    sound = builder.select(is_scale, rounded, scalar(-1, DType.INT64))
-    return size_of(context, integers_of(context, sound)[0], "a resized axis", _WRONG_SCALE)
+    sound = builder.select(is_scale, rounded, scalar(_BAD_SCALE, DType.INT64))
+    refusal = f"the scale of axis {axis} {_SOUND_SCALE}"
+    return size_of(context, integers_of(context, sound)[0], "a resized axis", refusal)
 
 
 def _exact_scale(scale: Node, value: float | None) -> Scale:
@@ -215,7 +220,10 @@ def _plans_by_sizes(
     context: RuleContext, data: Node, axes: Sequence[int], sizes: Node, manner: Manner
 ) -> list[ResizedAxis]:
     builder = Builder(context)
-    wanted = [size_of(context, s, "a resized axis") for s in integers_of(context, sizes)]
+    wanted = [
+        size_of(context, s, f"the size of axis {axis}")
+        for axis, s in zip(axes, integers_of(context, sizes), strict=True)
+    ]
     pairs = [(w, data.shape[axis]) for w, axis in zip(wanted, axes, strict=True)]
     scales = [Scale(exact_dimension(w), exact_dimension(size)) for w, size in pairs]
     keeps_ratio = manner.policy != "stretch"

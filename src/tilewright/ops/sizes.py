@@ -57,7 +57,8 @@ def size_of(context: RuleContext, value: Expr, what: str, refusal: str | None = 
     low = context.scope.bounds(resolved).low
     if low is not None and low >= 0:
         return resolved
-    context.require(less_equal(0, resolved), refusal or f"{what} must not be negative")
+    message = refusal or f"{what} must not be negative"
+    context.require(less_equal(0, resolved), message, valued=refusal is None)
     name = resolved.symbol_name
     if name is not None:
         context.scope.declare(name, low=0)

@@ -10,7 +10,7 @@ Imports ``support``, numpy and the rest of the package. Start with
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from tilewright.runtime.tensors import native_dtype
 Array = np.ndarray[Any, Any]
 # A dtype and sizes, each a number (0 where it is not known) or that of an input along an axis.
 ResultType = tuple[str, tuple[int | tuple[int, int], ...]]
+Sizes = Mapping[int, Sequence[int]]  # of outputs as the model tells them, 0 where only turns do
 Call = Callable[[tuple[Array, ...]], Sequence[Array]]  # a body: its results, for its inputs
 
 
@@ -137,9 +138,10 @@ class ControlOperator:
         self.step = step
         self.bodies = bodies
 
-    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs for the inputs of the step."""
-        made = {"If": self._if, "Loop": self._loop, "Scan": self._scan}[self.step.operator](inputs)
+    def __call__(self, inputs: Sequence[Array], sizes: Sequence[Sequence[int]]) -> list[Array]:
+        """The outputs for the inputs of the step, of these sizes as far as they are known."""
+        run = {"If": self._if, "Loop": self._loop, "Scan": self._scan}[self.step.operator]
+        made = run(inputs, dict(zip(self.step.outputs, sizes, strict=True)))
         return [made[number] for number in self.step.outputs]
 
     def _operand(self, inputs: Sequence[Array], number: int) -> Array | None:
@@ -154,12 +156,12 @@ class ControlOperator:
         given = [parameters[place] if place >= 0 else inputs[-1 - place] for place in places]
         return self.bodies[number](tuple(given))
 
-    def _if(self, inputs: Sequence[Array]) -> Sequence[Array]:
+    def _if(self, inputs: Sequence[Array], _sizes: Sizes) -> Sequence[Array]:
         condition = self._operand(inputs, 0)
         assert condition is not None
         return self._called(0 if bool(condition.reshape(-1)[0]) else 1, (), inputs)
 
-    def _loop(self, inputs: Sequence[Array]) -> Sequence[Array]:
+    def _loop(self, inputs: Sequence[Array], sizes: Sizes) -> Sequence[Array]:
         count, condition = self._operand(inputs, 0), self._operand(inputs, 1)
         states = [inputs[place] for place in self.step.states]
         limit = None if count is None else int(count.reshape(-1)[0])
@@ -182,9 +184,9 @@ class ControlOperator:
                 stacked.append(made[end:])
             turn += 1
         stacks = _columns(stacked, len(self.step.results) - 1 - kept)
-        return [*states, *self._stacked(stacks, end, inputs)]
+        return [*states, *self._stacked(stacks, end, inputs, sizes)]
 
-    def _scan(self, inputs: Sequence[Array]) -> Sequence[Array]:
+    def _scan(self, inputs: Sequence[Array], sizes: Sizes) -> Sequence[Array]:
         step = self.step
         given = [inputs[place] for place in step.operands if place is not None]
         states, scanned = given[: -step.scanned], given[-step.scanned :]
@@ -202,23 +204,29 @@ class ControlOperator:
         for stack, backward in zip(stacks, step.result_backward, strict=True):
             if backward:
                 stack.reverse()
-        made = self._stacked(stacks, kept, inputs)
+        made = self._stacked(stacks, kept, inputs, sizes)
         ordered = [
             np.moveaxis(array, 0, axis) for array, axis in zip(made, step.result_axes, strict=True)
         ]
         return [*states, *ordered]
 
     def _stacked(
-        self, stacks: Sequence[list[Array]], first: int, inputs: Sequence[Array]
+        self, stacks: Sequence[list[Array]], first: int, inputs: Sequence[Array], sizes: Sizes
     ) -> list[Array]:
         """What all turns have made, along a new first axis."""
         made: list[Array] = []
-        for stack, (dtype, sizes) in zip(stacks, self.step.results[first:], strict=True):
+        kept = len(self.step.states)
+        for number, (stack, (dtype, own)) in enumerate(
+            zip(stacks, self.step.results[first:], strict=True)
+        ):
             if stack:
                 made.append(_stack(stack))
                 continue
-            known = [s if isinstance(s, int) else inputs[s[0]].shape[s[1]] for s in sizes]
-            made.append(np.empty((0, *known), native_dtype(dtype)))
+            told = list(sizes.get(kept + number, (0, *(0 for _ in own))))
+            del told[self.step.result_axes[number] if self.step.result_axes else 0]
+            known = [s if isinstance(s, int) else inputs[s[0]].shape[s[1]] for s in own]
+            shape = [mine or its for mine, its in zip(known, told, strict=True)]
+            made.append(np.empty((0, *shape), native_dtype(dtype)))
         return made
 
 

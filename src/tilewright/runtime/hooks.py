@@ -26,6 +26,8 @@ from tilewright.support.errors import (
 
 # evaluate(payload, inputs) -> outputs: runs a serialised ONNX model by a reference.
 Evaluate = Callable[[bytes, list[Any]], Sequence[Any]]
+# control(inputs, sizes of the outputs as far as they are known) -> outputs: calls bodies.
+RunsBodies = Callable[[list[Any], Sequence[Sequence[int]]], list[Any]]
 
 
 class Hooks:
@@ -35,7 +37,7 @@ class Hooks:
         self,
         program: Program,
         evaluate: Evaluate | None,
-        control: Mapping[int, Callable[[list[Any]], list[Any]]] | None = None,
+        control: Mapping[int, RunsBodies] | None = None,
     ) -> None:
         self._inputs = sorted(
             (buffer for buffer in program.buffers if buffer.kind == "input"), key=_position
@@ -105,8 +107,12 @@ class Hooks:
         ]
         return adapted[0] if len(self._outputs) == 1 else adapted
 
-    def run_opaque(self, number: int, inputs: list[Any]) -> list[Any]:
+    def run_opaque(
+        self, number: int, inputs: list[Any], sizes: Sequence[Sequence[int]]
+    ) -> list[Any]:
         """The outputs of an opaque step as row-major arrays that share no memory with its inputs.
+
+        ``sizes`` are those of its outputs, 0 where only the step tells.
 
         Raises ExecutionError when the reference fails or returns what does not fit.
         """
@@ -119,7 +125,7 @@ class Hooks:
             inputs = [_copy(value) for value in inputs]
         try:
             if control is not None:
-                results = control(inputs)
+                results = control(inputs, sizes)
             else:
                 assert self._evaluate is not None
                 results = list(self._evaluate(step.payload, inputs))

@@ -8,7 +8,7 @@ at :class:`CompiledModel`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -20,7 +20,7 @@ from tilewright.runtime.artifact_writer import describe, save_artifact
 from tilewright.runtime.constants import PlacedConstants, place_constants
 from tilewright.runtime.control import ControlOperator, ControlStep, are_native, is_native
 from tilewright.runtime.dimensions import completed
-from tilewright.runtime.hooks import Evaluate, Hooks
+from tilewright.runtime.hooks import Evaluate, Hooks, RunsBodies
 from tilewright.runtime.info import ArtifactInfo, buffers_of, specifications
 from tilewright.runtime.levels import choose_level
 from tilewright.runtime.limits import apply_environment
@@ -97,7 +97,7 @@ class CompiledModel:
         if image.functions:
             code = _native.Image(image.data, dict(image.functions), list(image.fixups))
         self._bodies: dict[int, CompiledModel] = {}
-        called: dict[int, Callable[[list[Any]], list[Any]]] = {}
+        called: dict[int, RunsBodies] = {}
         described: dict[int, dict[str, Any]] = {}
         for number, step in enumerate(program.steps):
             if not isinstance(step, OpaqueStep) or not step.has_bodies:
@@ -132,7 +132,7 @@ class CompiledModel:
 
     def _control(
         self, step: OpaqueStep, constants: PlacedConstants, evaluate: Evaluate | None
-    ) -> Callable[[list[Any]], list[Any]] | dict[str, Any]:
+    ) -> RunsBodies | dict[str, Any]:
         """An operator with bodies, whose artifacts are the last inputs of its step.
 
         What calls it, or its description where the extension calls the bodies itself.

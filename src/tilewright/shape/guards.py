@@ -13,7 +13,7 @@ from tilewright.shape.expr import Expr
 from tilewright.support.errors import DimensionError
 
 _PLACEHOLDER = re.compile(r"\{([^\W\d][\w.]*)\}")
-_VALUE = r'"[^"]*" = \{[^}]*\}'
+_VALUE = r"[^{},]* = \{[^}]*\}"
 _VALUES = re.compile(rf", where {_VALUE}(?: and {_VALUE})*(?=\.?\Z)")
 
 
@@ -44,8 +44,12 @@ def without_values(message: str) -> str:
     return _VALUES.sub("", message)
 
 
-def values_of(names: Sequence[str]) -> str:
-    """', where "a" = {a} and "b" = {b}', or nothing: the end of a sentence about symbols."""
+def values_of(names: Mapping[str, str] | Sequence[str]) -> str:
+    """', where "a" = {a} and "b" = {b}', or nothing: the end of a sentence about symbols.
+
+    A mapping says what each symbol is called in it.
+    """
     if not names:
         return ""
-    return ", where " + " and ".join(f'"{name}" = {{{name}}}' for name in names)
+    called = names if isinstance(names, Mapping) else {name: f'"{name}"' for name in names}
+    return ", where " + " and ".join(f"{text} = {{{name}}}" for name, text in called.items())
