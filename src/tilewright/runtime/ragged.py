@@ -64,7 +64,9 @@ class RaggedOperator:
         self.step = step
         self.body = body
 
-    def __call__(self, inputs: Sequence[Array], _sizes: Sequence[Sequence[int]]) -> list[Array]:
+    def __call__(
+        self, inputs: Sequence[Array], _sizes: Sequence[Sequence[int]] = ()
+    ) -> list[Array]:
         """The outputs for the inputs of the step."""
         step, ends = self.step, inputs[0].tolist()
         values = inputs[1 : 1 + len(step.operands)]
