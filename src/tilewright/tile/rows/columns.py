@@ -3,9 +3,9 @@
 Every pass over a block of columns adds a few rows to sums in scratch, and vectors run along the
 columns; the epilogue is evaluated on the finished sums. A few rows of known number are added in
 registers. Several short rows in memory are one row of whole vectors, whose sums are combined at the
-end. Blocks are pieces of rows, which make many tasks; a variant takes whole rows one by one, so
-that memory is read in one stream, and serves where the axes before make tasks enough.
-Where they do not, another one cuts the rows into parts, which threads share. Start with
+end. Blocks are pieces of rows, which make many tasks. Where the axes before make tasks enough, one
+variant takes whole rows, several at a time, and another one row by row, as memory is read fastest.
+Where they do not, there is one that cuts the rows into parts, which threads share. Start with
 :func:`lower_columns`.
 """
 
@@ -107,9 +107,11 @@ def lower_columns(
         return priced((own,), machine)
     made = [own]
     if pieces.is_cut:
-        for name, in_order in (("rows", False), ("in order", True)):
-            rows = _Columns(kernel, fresh(), whole_rows=True, in_order=in_order)
-            made.append(Variant(name, (rows.whole_step(),), constant(0)))
+        rows = _Columns(kernel, fresh(), whole_rows=True)
+        made.append(Variant("rows", (rows.whole_step(),), constant(0)))
+        if rows_in_order(pieces.width, kernel.reads) < ROWS:
+            rows = _Columns(kernel, fresh(), whole_rows=True, in_order=True)
+            made.append(Variant("in order", (rows.whole_step(),), constant(0)))
     if not pieces.has_few_rows:
         made.append(Variant("parts", _in_parts(kernel, fresh)[1], constant(0)))
     return priced(made, machine)
