@@ -11,7 +11,7 @@ from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.kernel import Kernel, KernelKind
-from tilewright.ir.primitives import Transpose
+from tilewright.ir.primitives import Concat, Transpose
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import constant
 from tilewright.target import preset
@@ -62,6 +62,14 @@ def test_known_runs(run: int) -> None:
     graph = exchanged(DType.UINT8, run)
     assert len(variants(graph)) == 2
     check(graph, [{"a": s["a"], "b": s["b"]} for s in SIZES])
+
+
+def test_runs_whose_length_is_a_formula() -> None:
+    space = Space()
+    a, b, c, d = space.dimensions("a b c d")
+    joined = node(Concat(2), space.input("x", F32, a, b, c), space.input("y", F32, a, b, d))
+    graph = space.graph(node(Transpose((1, 0, 2)), joined))
+    check(graph, [{**sizes, "d": 2} for sizes in SIZES])
 
 
 def test_runs_that_are_no_element_stay_as_they_are() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.tile import Load, Statement, Store, TransposeBlock
-from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, symbol
+from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum
 from tilewright.tile.values.lowering import Lowering
 
 STRIP = 64  # columns of the source per task, and more where rows are fewer or elements narrow
@@ -111,8 +111,8 @@ def _is_multiple(size: Expr, run: Expr) -> bool:
     """Whether a size is seen to be one of a length that is a number or has a name."""
     if run.is_constant:
         return size % run is constant(0)
-    affine = size.affine(sorted(run.free_symbols))
-    return affine is not None and affine[1] is constant(0) and run is symbol(str(run))
+    affine = None if run.symbol_name is None else size.affine([run.symbol_name])
+    return affine is not None and affine[1] is constant(0)
 
 
 def columns_of_task(rows: Expr) -> Expr:
