@@ -348,6 +348,7 @@ def compile_to_file(
     return made
 
 
+@told_of_depth()
 def compile_model(
     source: Source,
     *,

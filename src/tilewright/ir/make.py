@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Broadcast, Reshape, Shape, Slice, Transpose
+from tilewright.ir.primitives import Broadcast, Concat, Reshape, Shape, Slice, Transpose
 from tilewright.shape import Expr, constant
+
+MOST_PARTS = 128  # of one concatenation: each is a loop, and LLVM takes long for many in a function
 
 
 def is_number(size: Expr, value: int) -> bool:
@@ -40,6 +42,15 @@ def transpose(x: Node, permutation: Sequence[int]) -> Node:
     if tuple(permutation) == tuple(range(x.rank)):
         return x
     return node(Transpose(tuple(permutation)), x)
+
+
+def concat(parts: Sequence[Node], axis: int) -> Node:
+    """Parts one after another; of many, the joins of some each."""
+    joined = list(parts)
+    while len(joined) > 1:
+        groups = [joined[i : i + MOST_PARTS] for i in range(0, len(joined), MOST_PARTS)]
+        joined = [g[0] if len(g) == 1 else node(Concat(axis), *g) for g in groups]
+    return joined[0]
 
 
 def slice_axis(x: Node, axis: int, start: Expr, size: Expr, step: int = 1) -> Node:

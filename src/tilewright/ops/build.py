@@ -16,7 +16,6 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import (
     Cast,
-    Concat,
     Constant,
     Dimension,
     Gather,
@@ -183,7 +182,7 @@ class Builder:
         aligned = [
             self.reshape(p, [*common[:axis], p.shape[axis], *common[axis + 1 :]]) for p in parts
         ]
-        return aligned[0] if len(aligned) == 1 else node(Concat(axis), *aligned)
+        return make.concat(aligned, axis)
 
     def _common_sizes(self, parts: Sequence[Node]) -> list[Expr]:
         """One way to write the sizes that ``parts`` share: a constant where one of them has it."""

@@ -9,6 +9,7 @@ it, by rules under which no plan is worse for it:
   a part of that one;
 * what is picked or moved for one elementwise step, and what is computed for one concatenation, is a
   part of its reader unless either could end a product: each element is computed once there as well;
+* what ends a long chain of operations is in memory (``chains``);
 * a product, window or reduction that one elementwise step of its shape reads ends with that step,
   unless the step would then end two of them, or a library has a kernel for the product alone.
 
@@ -36,6 +37,7 @@ from tilewright.ir.primitives import (
     Reduce,
     Window,
 )
+from tilewright.plan.chains import ends_of_chains
 from tilewright.plan.inline import cost, is_light, is_simple
 from tilewright.plan.legality import fits_epilogue, wanted_in_memory
 from tilewright.plan.seeds import kind_to_seed
@@ -64,6 +66,7 @@ class Anchors:
         self.given = {n for n in nodes if _is_given(n)}
         self._users = users(nodes)
         self._roots = set(graph.roots)
+        self._ends = ends_of_chains(nodes)[1]
         self._inner = self._of_positions(nodes)
         if joined:
             self._join(nodes)
@@ -105,7 +108,7 @@ class Anchors:
         """Nodes that are made of numbers and positions alone, and cost little."""
         found: set[Node] = set()
         for node in nodes:
-            if node in self._roots or node in self.given:
+            if node in self._roots or node in self.given or node in self._ends:
                 continue
             if isinstance(node.primitive, Constant | Dimension | Iota):
                 found.add(node)
@@ -129,7 +132,7 @@ class Anchors:
                 continue
             heavy[node] = sum(heavy.get(i, 0) for i in {*node.inputs} if i in self._inner)
             heavy[node] += isinstance(node.primitive, Contract | Convolve | Window | Reduce)
-            if node in self._roots or not self._is_part(node):
+            if node in self._roots or node in self._ends or not self._is_part(node):
                 continue
             others = [i for u in self._users[node] for i in u.inputs if i is not node]
             if heavy[node] and any(heavy.get(o, 0) for o in others if o in self._inner):

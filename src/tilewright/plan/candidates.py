@@ -21,6 +21,7 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, KernelKind, RowSpace, kernel_of
 from tilewright.ir.primitives import Cast, Contract, Convolve, Map, Reduce, Window
 from tilewright.plan.anchors import Anchors
+from tilewright.plan.chains import MOST_REDUCTIONS
 from tilewright.plan.inline import is_light
 from tilewright.plan.legality import OUTPUT_LIMIT, Legality
 from tilewright.plan.seeds import kind_to_seed
@@ -134,6 +135,8 @@ class AnchorSets:
         reduces = [r for shape in shapes for r in shape.reduces]
         ends = [place for place in places_of(members) if self.shapes[place].ends]
         if len(ends) > 1 or (ends and (products or reduces or self.readers[ends[0]] & members)):
+            return False
+        if len(reduces) > MOST_REDUCTIONS:
             return False
         if any(RowSpace.of(r) != RowSpace.of(reduces[0]) for r in reduces[1:]):
             return False

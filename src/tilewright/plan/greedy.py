@@ -5,9 +5,9 @@
    and further reductions of the same rows: softmax and normalisations over any axes become one
    kernel. Sums of columns that nothing is stitched to are seeds as windows are. 3. Elementwise work
    that several kernels want, or that would be repeated by a broadcast, goes to memory; the rest is
-   recomputed where it is used. 4. What must be in memory and is in no group yet becomes a kernel of
-   its own. 5. Kernels that only hand their result to the next one are stitched (``stitch``). Start
-   with :func:`plan_greedily`.
+   recomputed where it is used, unless its chain is long (``chains``). 4. What must be in memory and
+   is in no group yet becomes a kernel of its own. 5. Kernels that only hand their result to the
+   next one are stitched (``stitch``). Start with :func:`plan_greedily`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from tilewright.ir.primitives import (
     Transpose,
 )
 from tilewright.ir.views import is_view
+from tilewright.plan.chains import LONGEST_GROWTH, MOST_REDUCTIONS, ends_of_chains
 from tilewright.plan.inline import cost, is_known, is_light, is_simple
 from tilewright.plan.launches import in_order
 from tilewright.plan.legality import (
@@ -57,6 +58,7 @@ from tilewright.plan.legality import (
 )
 from tilewright.plan.order import LaunchOrder
 from tilewright.plan.positions import places_along
+from tilewright.plan.repeats import repeats
 from tilewright.plan.seeds import kind_to_seed
 from tilewright.plan.stitch import stitched
 from tilewright.shape import constant
@@ -102,10 +104,13 @@ class _Planner:
         self.launches = LaunchOrder(graph, self.nodes)
         self.roots = dict.fromkeys(graph.roots)
         self.owner: dict[Node, _Group] = {}
+        self.depths: dict[Node, int] = {}  # of members, within their groups
         self.groups: list[_Group] = []
         self.memory: set[Node] = {n for n in self.nodes if isinstance(n.primitive, Input)}
         self.memory |= {n for n in self.nodes if self._constant_memory(n)}
         self.memory |= {n for n in self.nodes if not is_light(n)}
+        self.lengths, ends = ends_of_chains(self.nodes)
+        self.memory |= ends
 
     @staticmethod
     def _constant_memory(node: Node) -> bool:
@@ -117,10 +122,12 @@ class _Planner:
         group = _Group(kind, seed, [seed])
         self.groups.append(group)
         self.owner[seed] = group
+        self.depths[seed] = self._depth(group, seed)
         return group
 
     def _join(self, group: _Group, node: Node) -> None:
         self.launches.join(group.seed, node)
+        self.depths[node] = self._depth(group, node)
         group.members.append(node)
         self.owner[node] = group
 
@@ -215,7 +222,23 @@ class _Planner:
 
     def _fits(self, group: _Group, user: Node, rows: RowSpace | None) -> bool:
         fits = fits_epilogue(user, group.seed) if rows is None else fits_rows(user, rows)
-        return fits and self._operands_ready(user, group.seed, rows is None)
+        if not fits or self._depth(group, user) > LONGEST_GROWTH:
+            return False
+        if isinstance(user.primitive, Reduce):
+            reductions = sum(isinstance(member.primitive, Reduce) for member in group.members)
+            if reductions == MOST_REDUCTIONS:
+                return False
+        return self._operands_ready(user, group.seed, rows is None)
+
+    def _depth(self, group: _Group, user: Node) -> int:
+        """Operations, one made of the other, that a group would compute up to ``user``."""
+
+        def below(operand: Node) -> int:
+            if operand in self.owner:
+                return self.depths[operand] if self.owner[operand] is group else 0
+            return 0 if operand in self.memory else self.lengths[operand]
+
+        return 1 + max(map(below, user.inputs), default=0)
 
     def _operands_ready(self, user: Node, seed: Node, simple: bool) -> bool:
         """Whether a user may join a group; operands that are not ``simple`` enough go to memory."""
@@ -351,22 +374,26 @@ class _Planner:
         return node
 
     def _share(self) -> None:
-        """Put costly light nodes that several kernels compute into memory, operands first."""
-        kernels_of: dict[Node, set[object]] = {}
+        """Put costly light nodes that are computed in several places into memory, operands first.
+
+        Places are kernels, and what moves elements within one of them.
+        """
+        places: dict[Node, set[object]] = {}
         for node in reversed(self.nodes):
             own: object | None = self.owner.get(node)
             if own is None and node in self.memory:
                 own = node
-            consumers = {own} if own is not None else kernels_of.get(node, set())
-            for operand in node.inputs:
+            readers = {own} if own is not None else places.get(node, set())
+            for number, operand in enumerate(node.inputs):
                 if operand not in self.memory and operand not in self.owner:
-                    kernels_of.setdefault(operand, set()).update(consumers)
+                    found = repeats(node, number, readers, self.users, self.graph.scope)
+                    places.setdefault(operand, set()).update(found)
         for node in self.nodes:
             if node in self.memory or node in self.owner or is_view(node):
                 continue
             if not isinstance(node.primitive, Map | Cast) and not isinstance(node.primitive, Pad):
                 continue
-            if len(kernels_of.get(node, ())) > 1 and cost(node, self.memory) > RECOMPUTE_LIMIT:
+            if len(places.get(node, ())) > 1 and cost(node, self.memory) > RECOMPUTE_LIMIT:
                 self.memory.add(node)
 
     # ------------------------------------------------------------ result

@@ -32,6 +32,7 @@ from tilewright.ir.primitives import (
 from tilewright.ir.row_product import row_product_of
 from tilewright.ir.views import is_view
 from tilewright.ir.window_product import window_product_of
+from tilewright.plan.chains import DEEPEST_KERNEL, MOST_REDUCTIONS, depth
 from tilewright.plan.inline import cost, divides_integers, is_light, is_simple
 from tilewright.plan.seeds import has_columns, has_tiles, kind_to_seed
 from tilewright.shape import Expr, Scope, Truth, constant
@@ -58,11 +59,11 @@ class Legality:
 
     def _found(self, kernel: Kernel) -> str | None:
         if kernel.kind is KernelKind.ROW_PRODUCT:
-            return _closed(kernel) or self._row_product(kernel)
+            return _closed(kernel) or _small(kernel) or self._row_product(kernel)
         if kernel.kind is KernelKind.WINDOW_PRODUCT:
             return _closed(kernel) or self._window_product(kernel)
         rules: tuple[Callable[[Kernel], str | None], ...] = (
-            _closed, self._operands, _outputs, _elements, self._stored
+            _closed, _small, self._operands, _outputs, _elements, self._stored
         )  # fmt: skip
         found = (rule(kernel) for rule in rules)
         return next((why for why in found if why is not None), None)
@@ -143,6 +144,16 @@ def _closed(kernel: Kernel) -> str | None:
     for current in kernel.body:
         if not (is_light(current) or current in kernel.seeds or current in kernel.outputs):
             return f"computes {current!r}, which is neither light nor a seed"
+    return None
+
+
+def _small(kernel: Kernel) -> str | None:
+    """A program of it can be walked, and its sweeps are few."""
+    if depth(kernel.body, kernel.reads) > DEEPEST_KERNEL:
+        return f"is a chain of more than {DEEPEST_KERNEL} operations"
+    reductions = sum(isinstance(current.primitive, Reduce) for current in kernel.body)
+    if kernel.kind is KernelKind.ROWS and reductions > MOST_REDUCTIONS:
+        return f"has more than {MOST_REDUCTIONS} reductions"
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.ir.graph import Node, node
+from tilewright.ir.make import MOST_PARTS
 from tilewright.ir.primitives import (
     Broadcast,
     Concat,
@@ -103,13 +104,14 @@ def concat_of_one(x: Node, facts: Facts) -> Node | None:
 def concat_of_concat(x: Node, facts: Facts) -> Node | None:
     """Concat(a, Concat(b, c)) → Concat(a, b, c), along one axis, if nothing else reads the inner.
 
-    An inner one that stays is one part to copy; its own parts would be many, again and again.
+    An inner one that stays is one part to copy; its own parts would be many, again and again. One
+    of a few of very many parts stays as well.
     """
     parts: list[Node] = []
     for operand in x.inputs:
         inner = operand.primitive == x.primitive and facts.used_once(operand)
         parts += operand.inputs if inner else (operand,)
-    return node(x.primitive, *parts) if len(parts) > len(x.inputs) else None
+    return node(x.primitive, *parts) if len(x.inputs) < len(parts) <= MOST_PARTS else None
 
 
 def pad_by_nothing(x: Node, facts: Facts) -> Node | None:
