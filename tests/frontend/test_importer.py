@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper, parser
 
 from support.onnx_models import BOOL, INT64, model, run, tensor
 from tilewright.compile import compile_model
-from tilewright.frontend.onnx import StructuralInputs, import_model, importer
+from tilewright.frontend.onnx import Dim, StructuralInputs, import_model, importer
 from tilewright.frontend.onnx.values import tensor_array
 from tilewright.ir.primitives import Concat, Constant, Opaque, Reshape, Slice
 from tilewright.ir.verify import problems
@@ -356,6 +356,26 @@ def test_rank_that_an_input_decides_asks_for_a_constant():
     with pytest.raises(StructuralInputs) as caught:
         import_model(proto)
     assert caught.value.inputs == ("axes",)
+
+
+def test_rank_that_a_size_decides_asks_for_a_range():
+    """As older exporters write ``torch.squeeze`` of an axis that may have any size."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n, k, 3] x) => (float[] y) {
+            size = Shape<start = 1, end = 2>(x)
+            one = Constant<value = int64[1] {1}>()
+            alone = Equal(size, one)
+            y = If(alone) <then_branch = a () => (float[] thin) {
+                thin = Squeeze(x, one)
+            }, else_branch = b () => (float[] same) {
+                same = Identity(x)
+            }>
+        }""")
+    with pytest.raises(UnsupportedError, match='Give "k" a range .* always true or always false'):
+        import_model(proto)
+    for low, high, rank in ((1, 1, 2), (2, 8, 3)):
+        graph, _ = import_model(proto, dims={"k": Dim(low, high)})
+        assert graph.outputs[0][1].rank == rank
 
 
 def test_sizes_that_an_export_baked_in_are_reported():

@@ -228,7 +228,7 @@ def opaque_nodes(
             raise UnsupportedError(
                 "the rank of a result cannot be told before running",
                 where=call.where,
-                hint=_RANK_HINT,
+                hint=_rank_hint(call, scope),
             )
     inferred = [p for p, i in zip(inferred, payload.outputs, strict=True) if i in kept]
     payload = replace(payload, outputs=tuple(kept))
@@ -246,6 +246,19 @@ def opaque_nodes(
         if value.dtype is DType.OBJECT and kind is not None:
             objects[value] = kind
     return out
+
+
+def _rank_hint(call: OpaqueCall, scope: Scope) -> str:
+    """What to try where the rank of a result is unknown: sizes may decide which branch is taken."""
+    condition = call.operands[0] if call.proto.op_type == "If" and call.operands else None
+    contents = None if condition is None else integer_contents(condition)
+    if contents is None or contents.size != 1:
+        return _RANK_HINT
+    names = sorted(scope.resolve(contents.reshape(-1)[0]).free_symbols)
+    if not names:
+        return _RANK_HINT
+    sizes = " and ".join(f'"{name}"' for name in names)
+    return f"give {sizes} a range (dims=, --dim) in which the condition is always true or always false"
 
 
 def _name(proto: onnx.NodeProto) -> str:
