@@ -371,7 +371,7 @@ def test_rank_that_a_size_decides_asks_for_a_range():
                 same = Identity(x)
             }>
         }""")
-    with pytest.raises(UnsupportedError, match='Give "k" a range .* always true or always false'):
+    with pytest.raises(UnsupportedError, match=r'Give "k" a range .* always true or always false'):
         import_model(proto)
     for low, high, rank in ((1, 1, 2), (2, 8, 3)):
         graph, _ = import_model(proto, dims={"k": Dim(low, high)})

@@ -258,7 +258,9 @@ def _rank_hint(call: OpaqueCall, scope: Scope) -> str:
     if not names:
         return _RANK_HINT
     sizes = " and ".join(f'"{name}"' for name in names)
-    return f"give {sizes} a range (dims=, --dim) in which the condition is always true or always false"
+    return (
+        f"give {sizes} a range (dims=, --dim) in which the condition is always true or always false"
+    )
 
 
 def _name(proto: onnx.NodeProto) -> str:
