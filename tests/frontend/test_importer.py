@@ -9,6 +9,7 @@ import onnx
 import onnx_ir
 import pytest
 from onnx import helper, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 
 from support.onnx_models import BOOL, INT64, model, run, tensor
 from tilewright.compile import compile_model
@@ -317,6 +318,23 @@ def test_fallback_error_lists_every_operator():
         import_model(proto, fallback="error")
     with pytest.raises(InputError):
         import_model(proto, fallback="maybe")
+
+
+def test_an_operator_without_a_rule_of_constants_alone_is_computed_when_compiling():
+    """As in the features of speech, whose filters depend on nothing of a call."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n, 17] power) => (float[n, 8] y)
+        <int64 bins = {8}, int64 length = {32}, int64 rate = {16000}, float low = {0},
+         float high = {8000}> {
+            filters = MelWeightMatrix(bins, length, rate, low, high)
+            y = MatMul(power, filters)
+        }""")
+    graph, report = import_model(proto, fallback="error")
+    assert not report.fallbacks and report.compiled["MelWeightMatrix"] == 1
+    assert not any(isinstance(n.primitive, Opaque) for n in graph.nodes())
+    power = x_like(3, 17)
+    (want,) = ReferenceEvaluator(proto).run(None, {"power": power})
+    np.testing.assert_allclose(run(graph, power=power)["y"], want, rtol=1e-5)
 
 
 def test_random_operators_are_not_shared():
