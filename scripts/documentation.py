@@ -54,9 +54,10 @@ How every operator of ONNX (opset {newest}) is executed. *Compiled* means that a
 primitives; *by its definition* that ONNX defines it by other operators, which are compiled;
 *in the runtime* that the runtime computes it itself, in C++, as it finds out how large its results
 are, or sorts; *reference evaluator* that it runs in Python on the ONNX reference evaluator: right,
-but slow. The last column quotes the reasons for which a rule leaves a form of its operator to the
-reference evaluator. `tilewright inspect MODEL` tells for each node of a model what happens to it,
-and why. Models of opsets below {oldest} are lifted to it first.
+but slow, unless all its operands are constants: then it runs when compiling. The last column quotes
+the reasons for which a rule leaves a form of its operator to the reference evaluator. `tilewright
+inspect MODEL` tells for each node of a model what happens to it, and why. Models of opsets below
+{oldest} are lifted to it first.
 """
 
 

@@ -9,10 +9,11 @@ import onnx
 import onnx_ir
 import pytest
 from onnx import helper, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 
 from support.onnx_models import BOOL, INT64, model, run, tensor
 from tilewright.compile import compile_model
-from tilewright.frontend.onnx import StructuralInputs, import_model, importer
+from tilewright.frontend.onnx import Dim, StructuralInputs, import_model, importer
 from tilewright.frontend.onnx.values import tensor_array
 from tilewright.ir.primitives import Concat, Constant, Opaque, Reshape, Slice
 from tilewright.ir.verify import problems
@@ -319,6 +320,23 @@ def test_fallback_error_lists_every_operator():
         import_model(proto, fallback="maybe")
 
 
+def test_an_operator_without_a_rule_of_constants_alone_is_computed_when_compiling():
+    """As in the features of speech, whose filters depend on nothing of a call."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n, 17] power) => (float[n, 8] y)
+        <int64 bins = {8}, int64 length = {32}, int64 rate = {16000}, float low = {0},
+         float high = {8000}> {
+            filters = MelWeightMatrix(bins, length, rate, low, high)
+            y = MatMul(power, filters)
+        }""")
+    graph, report = import_model(proto, fallback="error")
+    assert not report.fallbacks and report.compiled["MelWeightMatrix"] == 1
+    assert not any(isinstance(n.primitive, Opaque) for n in graph.nodes())
+    power = x_like(3, 17)
+    (want,) = ReferenceEvaluator(proto).run(None, {"power": power})
+    np.testing.assert_allclose(run(graph, power=power)["y"], want, rtol=1e-5)
+
+
 def test_random_operators_are_not_shared():
     nodes = [NODE("RandomNormalLike", ["x"], [n]) for n in ("a", "b")]
     graph, _ = import_model(
@@ -356,6 +374,26 @@ def test_rank_that_an_input_decides_asks_for_a_constant():
     with pytest.raises(StructuralInputs) as caught:
         import_model(proto)
     assert caught.value.inputs == ("axes",)
+
+
+def test_rank_that_a_size_decides_asks_for_a_range():
+    """As older exporters write ``torch.squeeze`` of an axis that may have any size."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n, k, 3] x) => (float[] y) {
+            size = Shape<start = 1, end = 2>(x)
+            one = Constant<value = int64[1] {1}>()
+            alone = Equal(size, one)
+            y = If(alone) <then_branch = a () => (float[] thin) {
+                thin = Squeeze(x, one)
+            }, else_branch = b () => (float[] same) {
+                same = Identity(x)
+            }>
+        }""")
+    with pytest.raises(UnsupportedError, match=r'Give "k" a range .* always true or always false'):
+        import_model(proto)
+    for low, high, rank in ((1, 1, 2), (2, 8, 3)):
+        graph, _ = import_model(proto, dims={"k": Dim(low, high)})
+        assert graph.outputs[0][1].rank == rank
 
 
 def test_sizes_that_an_export_baked_in_are_reported():

@@ -115,6 +115,11 @@ def test_what_is_no_array_is_called_by_its_name(given: Any, words: str) -> None:
     assert words in str(caught.value) and "elements of" not in str(caught.value)
 
 
+def test_a_dictionary_in_the_place_of_several_inputs_says_how_to_run_it() -> None:
+    with pytest.raises(InputError, match=r"'b' is missing\n.*model\.run\(inputs\)"):
+        two_inputs()({"a": floats(2, 3), "b": floats(2)})
+
+
 def test_a_file_of_arrays_given_as_an_input_says_how_to_run_it(tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=floats(2))
     archive = np.load(tmp_path / "inputs.npz")

@@ -76,7 +76,7 @@ class Sequences:
         Raises InputError and DimensionError.
         """
         expected = ", ".join(map(str, self.described))
-        error = refusal(self.inputs, expected, len(args), kwargs)
+        error = refusal(self.inputs, expected, args, kwargs)
         if error is not None:
             raise error
         given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}

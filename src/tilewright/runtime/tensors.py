@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.runtime import _native
+from tilewright.runtime.arguments import BY_MAPPING
 from tilewright.runtime.program import NATIVE_ITEM_SIZES
 from tilewright.support.arguments import show
 from tilewright.support.errors import InputError, ResourceError
@@ -162,7 +163,7 @@ def as_array(name: str, value: Any, dtype: str, expected: str) -> np.ndarray[Any
         raise InputError(
             f"Input '{name}' is {_kind(value)}, but {expected} is expected",
             where=where,
-            hint="Call model.run(inputs) or model(**inputs) with a dictionary of inputs",
+            hint=BY_MAPPING,
         )
     if value is None:
         raise InputError(

@@ -335,7 +335,7 @@ class _Importer:
             return defined
         results = self._opaque(use)
         calls = [r for r in results if r is not None and isinstance(r.primitive, Opaque)]
-        if any(built_in_step(call) is not None for call in calls):
+        if not calls or any(built_in_step(call) is not None for call in calls):
             self._count(use)
         else:
             self.state.fallbacks.append(Fallback(use.name, use.where, made))

@@ -21,12 +21,13 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Constant, Opaque, Project, TensorType
 from tilewright.ir.symbolic import integer_contents
-from tilewright.ops.reference import check_payload
+from tilewright.ops.reference import check_payload, evaluate_payload
 from tilewright.shape import Expr, Scope, constant
-from tilewright.support.errors import InvalidModelError, UnsupportedError
+from tilewright.support.errors import ExecutionError, InvalidModelError, UnsupportedError
 
 LARGEST_HINT = 1024  # elements of a constant operand that shape inference may look at
 LONGEST_VECTOR = 1 << 20  # onnx's inference walks over the stated length of vectors of integers
+MOST_KNOWN = 1 << 22  # elements of results that are kept as constants
 _RANK_HINT = "add value_info with a shape to the model (onnx.shape_inference), or export it again"
 
 
@@ -228,7 +229,7 @@ def opaque_nodes(
             raise UnsupportedError(
                 "the rank of a result cannot be told before running",
                 where=call.where,
-                hint=_RANK_HINT,
+                hint=_rank_hint(call, scope),
             )
     inferred = [p for p, i in zip(inferred, payload.outputs, strict=True) if i in kept]
     payload = replace(payload, outputs=tuple(kept))
@@ -236,9 +237,11 @@ def opaque_nodes(
         return [None for _ in call.proto.output]
     data = _serialised(payload, objects, types, inferred, call)
     check_payload(data, call.where)
-    primitive = Opaque(_name(call.proto), data, tuple(types), call.serial)
-    first = node(primitive, *operands)
-    made = [first, *(node(Project(i, types[i]), first) for i in range(1, len(types)))]
+    made = _known_results(call, data, operands, types)
+    if made is None:
+        primitive = Opaque(_name(call.proto), data, tuple(types), call.serial)
+        first = node(primitive, *operands)
+        made = [first, *(node(Project(i, types[i]), first) for i in range(1, len(types)))]
     out: list[Node | None] = [None for _ in call.proto.output]
     for index, value, proto in zip(payload.outputs, made, inferred, strict=True):
         out[index] = value
@@ -246,6 +249,46 @@ def opaque_nodes(
         if value.dtype is DType.OBJECT and kind is not None:
             objects[value] = kind
     return out
+
+
+def _known_results(
+    call: OpaqueCall, data: bytes, operands: Sequence[Node], types: Sequence[TensorType]
+) -> list[Node] | None:
+    """The results of an operator of constants alone, which every call would compute again.
+
+    None where it is something else, or fails: a call says so, if it ever comes to that.
+    """
+    if call.serial or _inner_graphs(call.proto):
+        return None
+    arrays = [o.primitive.array for o in operands if isinstance(o.primitive, Constant)]
+    kinds = [kind.dtype for kind in (*operands, *types)]
+    if len(arrays) < len(operands) or not all(kind.is_native for kind in kinds):
+        return None
+    try:
+        values = [np.asarray(value) for value in evaluate_payload(data, arrays)]
+    except ExecutionError:
+        return None
+    if sum(value.size for value in values) > MOST_KNOWN:
+        return None
+    found = [(DType.of(value.dtype), value.ndim) for value in values]
+    if found != [(kind.dtype, len(kind.shape)) for kind in types]:
+        return None
+    return [node(Constant.of(value, kind.dtype)) for value, kind in zip(values, types, strict=True)]
+
+
+def _rank_hint(call: OpaqueCall, scope: Scope) -> str:
+    """What to try where the rank of a result is unknown: sizes may decide which branch is taken."""
+    condition = call.operands[0] if call.proto.op_type == "If" and call.operands else None
+    contents = None if condition is None else integer_contents(condition)
+    if contents is None or contents.size != 1:
+        return _RANK_HINT
+    names = sorted(scope.resolve(contents.reshape(-1)[0]).free_symbols)
+    if not names:
+        return _RANK_HINT
+    sizes = " and ".join(f'"{name}"' for name in names)
+    return (
+        f"give {sizes} a range (dims=, --dim) in which the condition is always true or always false"
+    )
 
 
 def _name(proto: onnx.NodeProto) -> str:
