@@ -191,7 +191,7 @@ class WindowLines(Band):
         """Whether taps above and below the operand may read its first and last line instead.
 
         An extreme may take an element twice. So that the line is one of the window, taps follow
-        each other, and one of every window is inside.
+        each other, and one of every window is inside; an operand without lines has no windows.
         """
         geometry, scope = self.geometry, self.lowering.scope
         is_extreme = geometry.kind in ("maximum", "minimum")
@@ -203,9 +203,9 @@ class WindowLines(Band):
             )
             last = geometry.position(axis, outputs - 1, constant(0))
             inside = (geometry.low[axis], constant(taps - 1)), (last, size - 1)
-            if geometry.dilations[axis] != 1 or any(
-                scope.is_less_equal(*pair) is not Truth.YES for pair in inside
-            ):
+            some = (constant(1), size), (outputs, size)
+            holds = [scope.is_less_equal(*pair) is Truth.YES for pair in (*inside, *some)]
+            if geometry.dilations[axis] != 1 or not (all(holds[:2]) and any(holds[2:])):
                 return False
         return True
 
