@@ -48,7 +48,12 @@ from tilewright.shape import (
     minimum,
     select,
 )
-from tilewright.target.core_model import MASKED_VECTOR_BYTES, ends_in_half, tallest
+from tilewright.target.core_model import (
+    MASKED_VECTOR_BYTES,
+    PAGE_BYTES,
+    ends_in_half,
+    tallest,
+)
 
 PANEL = 64  # by which what the columns of a panel take is measured
 PARTS = 1024  # by which a task is measured, and a share of a time
@@ -141,24 +146,33 @@ def contraction_work(nest: ProductNest, machine: Machine) -> Expr:
 def tiles_time(nest: ProductNest, machine: Machine, last_rows: int) -> Expr:
     """Picoseconds of all register tiles of ``nest`` in one block: level 0 alone.
 
-    The number of its columns is known; the last panel has tiles of up to ``last_rows`` rows. Steps
-    hide behind reading the right operand once, and calls come on top of both.
+    The last panel has tiles of up to ``last_rows`` rows; it counts in proportion where the number
+    of columns is not known. Steps hide behind reading the right operand once; calls, and to come to
+    the results of a row of a tile that lie on a page of their own, are on top of both.
     """
-    columns, width = nest.n.value, nest.registers.columns
-    steps, tiles = constant(0), constant(0)
-    last = _held(columns % width, nest, machine)
-    for panels, wide, rows in (
-        (columns // width, width, nest.registers.rows),
-        (1, last, last_rows),
-    ):
-        if panels and wide:
-            line, count = machine.line(nest.dtype, wide, rows), ceil_div(nest.m, rows)
-            step = maximum(nest.m * line.per_row + count * line.per_tile, line.least)
-            steps, tiles = steps + panels * step, tiles + panels * count
+    width, rows = nest.registers.columns, nest.registers.rows
+    step, called = _panel_times(nest, machine, (rows, width))
+    if nest.n.is_constant:
+        last = _held(nest.n.value % width, nest, machine)
+        more = _panel_times(nest, machine, (last_rows, last)) if last else (0, 0)
+        panels = nest.n.value // width
+        steps, calls = panels * step + more[0], panels * called + more[1]
+    else:
+        steps, calls = nest.n * step // width, nest.n * called // width
     one = Blocks(constant(1), constant(1), constant(1))
     moved = right_time(nest, machine, one)
-    calls = tiles * machine.picoseconds(machine.core.tile.call)
     return maximum(batch_size(nest) * nest.k * steps, moved) + batch_size(nest) * calls
+
+
+def _panel_times(nest: ProductNest, machine: Machine, tile: tuple[int, int]) -> tuple[Expr, Expr]:
+    """Of the tiles of a panel, (rows, columns) each: a step of all, and what they take beside."""
+    rows, columns = tile
+    line, count = machine.line(nest.dtype, columns, rows), ceil_div(nest.m, rows)
+    costs = machine.core.tile
+    call, row = machine.picoseconds(costs.call), machine.picoseconds(costs.row)
+    apart = less_equal(PAGE_BYTES // nest.dtype.bytes, nest.n)
+    step = maximum(nest.m * line.per_row + count * line.per_tile, line.least)
+    return step, count * call + select(apart, nest.m * row, 0)
 
 
 def _panel_step(nest: ProductNest, machine: Machine) -> Expr:

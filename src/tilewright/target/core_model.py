@@ -69,21 +69,24 @@ class TileTime:
 class TileCosts:
     """Register tiles beside their steps.
 
-    ``call``: the call, the choice of the height, the first values. ``part`` and ``part_vector``:
-    more for a tile with a part of its columns, and for each vector of its sums, which pass through
-    memory, where the number of columns is not known when compiling. ``masked_row``: more for a row
-    of a tile that is finished in its registers and stores a part of its last vector (Zen 4: 15
-    columns took 1.9 cycles of a row longer than 16 with AVX-512, 14.5 with AVX2). ``result``: the
-    epilogue and the store of a vector of results, one instruction each at least;
-    ``scattered_result``: of one element where neighbouring lanes are rows apart. ``spilled``: a sum
-    stored for the next block of the depth and loaded again. ``block``: the bounds of a block, and
-    what comes before its first tile. ``near_page`` and ``far_page``: a row of a tile whose results
-    go to the last cache or to memory, where there are more rows at a time than ``pages``.
-    ``simple_pipes``: how many vector pipes shift, combine and add whole numbers for each that
-    multiplies, which is what taking words of narrow elements apart waits for.
+    ``call``: the call, the choice of the height, the first values. ``row``: of a tile, beside its
+    vectors, where rows of results lie on pages of their own: to come to it, to ask for its lines,
+    of which two tiles have a part (first layers of 24 to 64 rows as 6x16 and 4x24, Zen 4: 1 to 4).
+    ``part`` and ``part_vector``: more for a tile with a part of its columns, and for each vector of
+    its sums, which pass through memory, where the number of columns is not known when compiling.
+    ``masked_row``: more for a row of a tile that is finished in its registers and stores a part of
+    its last vector (Zen 4: 15 columns took 1.9 cycles of a row longer than 16 with AVX-512, 14.5
+    with AVX2). ``result``: the epilogue and the store of a vector of results, one instruction each
+    at least; ``scattered_result``: of one element where neighbouring lanes are rows apart.
+    ``spilled``: a sum stored for the next block of the depth and loaded again. ``block``: the
+    bounds of a block, and what comes before its first tile. ``near_page`` and ``far_page``: a row
+    of a tile whose results go to the last cache or to memory, where there are more rows at a time
+    than ``pages``. ``simple_pipes``: how many vector pipes shift, combine and add whole numbers for
+    each that multiplies, which is what taking words of narrow elements apart waits for.
     """
 
     call: float = 24.0
+    row: float = 2.0
     part: float = 20.0
     part_vector: float = 16.0
     masked_row: float = 14.5

@@ -10,7 +10,7 @@ the column are broadcast, anything else is read lane by lane. Start with :class:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -20,19 +20,32 @@ from tilewright.backend.cpu.function import Environment
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.register_tile import TileShape
+from tilewright.backend.cpu.register_tile import MOST_PASSED, TileShape
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.streams import store_past
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of
 from tilewright.ir.epilogue import COLUMN, ROW, is_light, met_elements
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import LINE_BYTES, NEVER, TileBuffer
-from tilewright.shape import Expr
+from tilewright.ir.tile import LINE_BYTES, NEVER
 
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
 STREAMED = "_past"  # and whether they go past all of them
+BIT = ir.IntType(1)
 SUM = "accumulator"  # the name of an element's sum in the stores
+
+
+@dataclass(frozen=True)
+class TilePlace:
+    """The first row and column of a tile, and the kernel's environment.
+
+    ``asks`` says whether to ask for what the next panel meets in the rows of the tile.
+    """
+
+    m: ir.Value
+    n: ir.Value
+    environment: ir.Value
+    asks: ir.Value
 
 
 class Epilogue:
@@ -59,44 +72,75 @@ class Epilogue:
         self._made: dict[str, ir.Function] = {}
 
     def rows(self) -> ir.Function:
-        """(m, n, height, columns, sums, row of sums, environment): finish sums in memory."""
+        """Finish sums in memory.
+
+        It is given (m, n, height, columns, sums, row of sums, environment, whether to ask for the
+        lines of the next panel).
+        """
         if "rows" not in self._made:
             self._made["rows"] = self._write_rows()
         return self._made["rows"]
 
     def finish(
-        self, builder: ir.IRBuilder, tallest: TileShape, sums: Sums, place: Sequence[ir.Value],
+        self, frame: FunctionFrame, tallest: TileShape, sums: Sums, place: TilePlace,
         part: int | ir.Value = 0,
     ) -> None:  # fmt: skip
         """Finish the sums of a tile up to ``tallest``, all columns of which are there.
 
-        ``place`` is (m, n, environment). Of the last vector only ``part`` columns are there, unless
-        that is 0; it may be known in a call only.
+        The tallest one, as most are, is finished in place, as a call takes as long as several
+        steps, unless it has so many sums that what takes them is a part of the kernel anyway.
+        Of the last vector only ``part`` columns are there, unless that is 0; it may be known in a
+        call only.
         """
         known, told = (part, []) if isinstance(part, int) else (None, [part])
+        width = tallest.vectors
+        if len(sums) == tallest.height * width <= MOST_PASSED:
+
+            def rows(past: bool) -> None:
+                for i in range(tallest.height):
+                    values = sums[i * width : (i + 1) * width]
+                    self._tile_row(frame, place, i, (values, part), past)
+
+            self._either_way(frame, rows)
+            return
         some = "_some" if known is None else f"_{known}" if known else ""
-        suffix = f"tile{tallest.height}x{tallest.vectors}{some}"
+        suffix = f"tile{tallest.height}x{width}{some}"
         if suffix not in self._made:
             self._made[suffix] = self._write_tile(suffix, tallest, known)
-        give_sums(builder, self._made[suffix], tallest, sums, [*place, *told])
+        given = [place.m, place.n, place.environment, place.asks, *told]
+        give_sums(frame.builder, self._made[suffix], tallest, sums, given)
+
+    def _tile_row(
+        self, frame: FunctionFrame, place: TilePlace, i: int, sums: tuple[Sums, int | ir.Value],
+        past: bool,
+    ) -> None:  # fmt: skip
+        """Row ``i`` of a tile: its sums, and the columns of the last vector."""
+        values, part = sums
+        builder = frame.builder
+        frame.names[ROW] = builder.add(place.m, word(i))
+        frame.enter()
+        for j, accumulator in enumerate(values):
+            count = part if j + 1 == len(values) and part else None
+            count = word(count) if isinstance(count, int) else count
+            first = builder.add(place.n, word(j * self.lanes))
+            self._finished(frame, VectorPlace(COLUMN, first, count), accumulator, past)
+        self._ask_ahead(frame, place, past)
+        frame.leave()
 
     def _write_tile(self, suffix: str, tallest: TileShape, part: int | None) -> ir.Function:
         """``part`` is the columns of the last vector, 0 for all; None where a call says them."""
-        kinds = [I64, I64, POINTER] + ([I64] if part is None else [])
+        kinds = [I64, I64, POINTER, BIT] + ([I64] if part is None else [])
         name = f"{self.name}.{suffix}"
         taker = SumsTaker.declare(self.module, self.level, name, tallest, kinds)
-        builder, (m, n, environment, *told) = taker.builder, taker.rest
+        builder, (m, n, environment, asks, *told) = taker.builder, taker.rest
+        place = TilePlace(m, n, environment, asks)
         frame = self.environment.frame(builder, self.level, environment)
+        some = told[0] if part is None else part
         for i, values in taker.rows():
-            frame.names[ROW] = builder.add(m, word(i))
             frame.enter()
-            last = told[0] if told else word(part) if part else None
-            with_part = [None] * (len(values) - 1) + [last]
 
-            def row(past: bool, values: Sums = values, counts: Sequence[Any] = with_part) -> None:
-                for j, (accumulator, count) in enumerate(zip(values, counts, strict=True)):
-                    first = builder.add(n, word(j * self.lanes))
-                    self._finished(frame, VectorPlace(COLUMN, first, count), accumulator, past)
+            def row(past: bool, i: int = i, values: Sums = values) -> None:
+                self._tile_row(frame, place, i, (values, some), past)
 
             self._either_way(frame, row)
             frame.leave()
@@ -116,41 +160,57 @@ class Epilogue:
                     write(past)
                     frame.leave()
 
-    def prefetch(self, columns: int, *, begun: bool) -> ir.Function:
+    def prefetch(self, columns: int) -> ir.Function:
         """(m, height, first column, environment): ask for the lines that so many columns meet.
 
-        Results are stored to these lines, or what lies there is added to them. Where columns are
-        ``begun``, the first one's line was asked for with those before, unless it begins there.
+        Results are stored to these lines, or what lies there is added to them.
         """
-        suffix = f"ask{columns}{'_begun' if begun else ''}"
+        suffix = f"ask{columns}"
         if suffix not in self._made:
-            self._made[suffix] = self._write_prefetch(suffix, columns, begun)
+            self._made[suffix] = self._write_prefetch(suffix, columns)
         return self._made[suffix]
 
-    def _write_prefetch(self, suffix: str, columns: int, begun: bool) -> ir.Function:
+    def _write_prefetch(self, suffix: str, columns: int) -> ir.Function:
         function, builder = self._function(suffix, [I64, I64, I64, POINTER])
         m, height, n, environment = function.args
         frame = self.environment.frame(builder, self.level, environment)
 
-        def asked(buffer: TileBuffer, offset: Expr, to_write: bool) -> None:
+        def row(past: bool) -> None:
+            self._ask(frame, (n, columns), past, begun=False)
+
+        self._each_row(frame, m, height, lambda _: self._either_way(frame, row))
+        return function
+
+    def _ask_ahead(self, frame: FunctionFrame, place: TilePlace, past: bool) -> None:
+        """Ask for what the next panel meets in a row, where the tile at a place asks.
+
+        The second cache takes it: the lines of all rows that a panel has would take the place of
+        operands in the first one. Those of one row at a time, between stores.
+        """
+        with frame.builder.if_then(place.asks):
+            frame.enter()
+            beyond = frame.builder.add(place.n, word(self.columns))
+            self._ask(frame, (beyond, self.columns), past, begun=True)
+            frame.leave()
+
+    def _ask(
+        self, frame: FunctionFrame, place: tuple[ir.Value, int], past: bool, *, begun: bool
+    ) -> None:
+        """Ask for the lines that a row meets in the columns of a ``place`` (first, how many).
+
+        Where they are ``begun``, the first one's line was asked for with those before, unless it
+        begins there, and they are needed later. Results that go ``past`` the caches are not read.
+        """
+        first, columns = place
+        for buffer, offset, to_write in met_elements(self.stores):
+            if past and to_write:
+                continue
             line = LINE_BYTES // buffer.dtype.bytes
             ends = {min(end, columns) - 1 for end in range(line, columns + line, line)}
             for before in sorted(ends if begun else ends | {0}):
-                column = {COLUMN: builder.add(n, word(before))}
+                column = {COLUMN: frame.builder.add(first, word(before))}
                 address = address_of(frame, buffer, offset, column)
-                frame.emitter.prefetch(address, to_write=to_write)
-
-        def row() -> None:
-            for place in met_elements(self.stores):
-                if place[-1] and self.may_stream:
-                    kept = builder.icmp_signed("==", frame.names[STREAMED], word(0))
-                    with builder.if_then(kept):
-                        asked(*place)
-                else:
-                    asked(*place)
-
-        self._each_row(frame, m, height, lambda _: row())
-        return function
+                frame.emitter.prefetch(address, to_write=to_write, near=not begun)
 
     def _function(self, suffix: str, kinds: Sequence[ir.Type]) -> tuple[ir.Function, ir.IRBuilder]:
         kind = ir.FunctionType(ir.VoidType(), kinds)
@@ -159,14 +219,16 @@ class Epilogue:
         return function, ir.IRBuilder(function.append_basic_block("entry"))
 
     def _write_rows(self) -> ir.Function:
-        kinds = [I64, I64, I64, I64, POINTER, I64, POINTER]
+        kinds = [I64, I64, I64, I64, POINTER, I64, POINTER, BIT]
         function, builder = self._function("rows", kinds)
-        m, n, height, columns, sums, row, environment = function.args
+        m, n, height, columns, sums, row, environment, asks = function.args
+        place = TilePlace(m, n, environment, asks)
         frame = self.environment.frame(builder, self.level, environment)
 
         def finish(i: ir.Value) -> None:
             source = frame.emitter.gep(sums, self.dtype, builder.mul(i, row))
             self._row(frame, n, columns, source)
+            self._either_way(frame, lambda past: self._ask_ahead(frame, place, past))
 
         self._each_row(frame, m, height, finish)
         return function

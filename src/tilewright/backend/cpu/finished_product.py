@@ -15,7 +15,7 @@ from llvmlite import ir
 from tilewright.backend.cpu import matrix_unit
 from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place, origin
 from tilewright.backend.cpu.cover import by_height, by_vectors, heights, stepping
-from tilewright.backend.cpu.epilogue import FAR, STREAMED, Epilogue
+from tilewright.backend.cpu.epilogue import FAR, STREAMED, Epilogue, TilePlace
 from tilewright.backend.cpu.function import Environment, Signature
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.prefetch import Prefetcher, asks_for_results
@@ -274,10 +274,10 @@ class FinishedProduct:
         resume = builder.icmp_signed(">", frame.names[K0], word(0))
         operands = self._operands(place, most)
         last = builder.icmp_signed(">=", frame.names[K1], self.index(self.nest.k))
-        self._prefetch(place, last, self._width(vectors, halved))
+        asks = self._prefetch(place, last, self._width(vectors, halved))
         if self.is_matrix:
             self._matrix_tile(place, vectors, operands, (sums, row, resume))
-            self._finish_in_memory(place, last, (sums, row))
+            self._finish_in_memory(place, last, (sums, row, asks))
             return
         masked = not full and self._may_overread()
         left = self.product.left
@@ -297,6 +297,7 @@ class FinishedProduct:
         light = self.epilogue.is_light and (full or self._ends_in_registers())
         part = self._part(place, vectors, full, halved=halved)
         tallest = shape.with_height(most)
+        where = TilePlace(place.m, place.n, self.environment, asks)
 
         def made(height: int) -> None:
             values = call_sums(builder, self.level, shape.with_height(height), operands, target)
@@ -305,14 +306,15 @@ class FinishedProduct:
                 return
             with builder.if_else(last) as (ending, going_on):
                 with ending:
-                    where = [place.m, place.n, self.environment]
-                    self.epilogue.finish(builder, tallest, values, where, part)
+                    frame.enter()
+                    self.epilogue.finish(frame, tallest, values, where, part)
+                    frame.leave()
                 with going_on:
                     store_sums(builder, self.level, tallest, values, target)
 
         by_height(builder, place.height, most, made)
         if not light:
-            self._finish_in_memory(place, last, (sums, row))
+            self._finish_in_memory(place, last, (sums, row, asks))
 
     def _ends_in_registers(self) -> bool:
         """Whether tiles with a part of their last vector are finished as whole ones are."""
@@ -345,32 +347,34 @@ class FinishedProduct:
         self.builder.call(function, given)
 
     def _finish_in_memory(
-        self, place: Place, last: ir.Value, sums: tuple[ir.Value, ir.Value]
+        self, place: Place, last: ir.Value, given: tuple[ir.Value, ir.Value, ir.Value]
     ) -> None:
-        """The epilogue of a tile whose sums are in memory, after the last block of k."""
+        """The epilogue of a tile whose sums are in memory, after the last block of k.
+
+        It is ``given`` the sums, what is between their rows, and whether to ask for lines.
+        """
+        *sums, asks = given
         with self.builder.if_then(last):
-            where = [place.m, place.n, place.height, place.columns, *sums, self.environment]
+            where = [place.m, place.n, place.height, place.columns, *sums, self.environment, asks]
             self.builder.call(self.epilogue.rows(), where)
 
-    def _prefetch(self, place: Place, last: ir.Value, columns: int) -> None:
+    def _prefetch(self, place: Place, last: ir.Value, columns: int) -> ir.Value:
         """Ask for the lines that a tile is stored to or adds, where they are far away.
 
-        Memory does not bring them while a tile of few steps is computed: that one asks for those of
-        the next panel in its rows, and for its own where there was no panel before.
+        Memory does not bring them while a tile of few steps is computed: says whether finished
+        tiles are to ask for those of the panel that follows, which all but the first one find near
+        then.
         """
         builder, names = self.builder, self.frame.names
         far = builder.trunc(names[FAR], ir.IntType(1))
-        with builder.if_then(builder.and_(far, last)):
-            steps = builder.sub(names[K1], names[K0])
-            many = builder.icmp_signed(">", steps, word(FEW_STEPS))
-            own = builder.or_(many, builder.icmp_signed("<=", place.n, names[N0]))
-            beyond = builder.add(place.n, word(columns))
-            later = builder.icmp_signed("<", beyond, self.index(self.nest.n))
-            later = builder.and_(builder.not_(many), later)
-            for asked, column, begun in ((own, place.n, False), (later, beyond, True)):
-                with builder.if_then(asked):
-                    where = [place.m, place.height, column, self.environment]
-                    builder.call(self.epilogue.prefetch(columns, begun=begun), where)
+        own = builder.icmp_signed(">", builder.sub(names[K1], names[K0]), word(FEW_STEPS))
+        here = builder.or_(own, builder.icmp_signed("<=", place.n, names[N0]))
+        with builder.if_then(builder.and_(builder.and_(far, last), here)):
+            where = [place.m, place.height, place.n, self.environment]
+            builder.call(self.epilogue.prefetch(columns), where)
+        beyond = builder.add(place.n, word(columns))
+        later = builder.icmp_signed("<", beyond, self.index(self.nest.n))
+        return builder.and_(builder.and_(far, later), builder.not_(own))
 
     def _may_overread(self) -> bool:
         """Whether the last panel of the right operand may end inside a vector."""

@@ -113,6 +113,9 @@ def lower_convolution(
         return (_packed(kernel, fresh(), tile, blocking, joined=True),)
 
     if not has_one_tap(kernel.seed):
+        tile = kernel_tiles(
+            tile, lambda size: _packed(kernel, fresh(), size, Blocking()), choice.scope, machine
+        )
         (step,) = lower(Blocking())
         nest = ProductNest.of(step.program)
         time = contraction_time(nest, machine, symbol(THREADS))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tilewright.cost import Machine, tiles_time
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import RunTable
+from tilewright.ir.tile import RunTable, View
 from tilewright.policy import Problem
 from tilewright.policy.tiles import covering_tiles
 from tilewright.shape import Expr, Scope
@@ -31,11 +31,13 @@ def kernel_tiles(
     """
     usual, *others = tile.sizes()
     nest = ProductNest.of(lower(usual).program)
-    if not nest.n.is_constant or nest.product.narrow is not None:
+    fixed = isinstance(nest.left, View) and nest.left.panel and nest.m.is_constant
+    if not (nest.n.is_constant or fixed) or nest.product.narrow is not None:
         return usual
-    lanes = max(1, machine.target.vector_bytes // nest.dtype.bytes)
-    most = -(-nest.n.value // lanes) * lanes
-    fitting = [size for size in others if size.for_type(nest.dtype).columns <= most]
+    lanes, fitting = max(1, machine.target.vector_bytes // nest.dtype.bytes), others
+    if nest.n.is_constant:
+        most = -(-nest.n.value // lanes) * lanes
+        fitting = [size for size in others if size.for_type(nest.dtype).columns <= most]
     if not fitting:
         return usual
     sizes = (usual, *fitting)
@@ -47,7 +49,8 @@ def kernel_tiles(
 
 def _price(nest: ProductNest, machine: Machine, lanes: int) -> Expr:
     """Of tiles alone."""
-    last = -(-(nest.n.value % nest.registers.columns) // lanes)
+    known = nest.n.value if nest.n.is_constant else 0
+    last = -(-(known % nest.registers.columns) // lanes)
     rows = nest.registers.rows
     if last:
         listed = isinstance(nest.left, RunTable)
