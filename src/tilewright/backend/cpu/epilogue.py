@@ -20,7 +20,7 @@ from tilewright.backend.cpu.function import Environment
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.register_tile import MOST_PASSED, TileShape
+from tilewright.backend.cpu.register_tile import TileShape
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.streams import store_past
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
@@ -94,7 +94,7 @@ class Epilogue:
         """
         known, told = (part, []) if isinstance(part, int) else (None, [part])
         width = tallest.vectors
-        if len(sums) == tallest.height * width <= MOST_PASSED:
+        if len(sums) == tallest.height * width <= self.level.most_passed:
 
             def rows(past: bool) -> None:
                 for i in range(tallest.height):

@@ -18,6 +18,8 @@ from tilewright.backend.cpu.inlining import inline_calls
 from tilewright.target import InstructionTile
 
 _LOCK = threading.RLock()
+_PASSED = 16  # vectors that LLVM's calling convention passes in registers at most
+_SPARE = 4  # registers: of an instruction with three operands and a result of its own
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,19 @@ class Level:
     def vector_call(self) -> str:
         """LLVM's name of the calling convention that passes most vectors in registers."""
         return "x86_regcallcc" if self.triple.startswith("x86_64") else "fastcc"
+
+    @property
+    def most_passed(self) -> int:
+        """How many vectors a call passes in registers.
+
+        Some stay free: LLVM may put instructions in front of those that take what a function is
+        given out of its registers, and ends the process where it finds no register for them. A
+        vector may be longer than those that the processor has; it takes several, then.
+        """
+        registers, size = self.registers, self.vector_bytes
+        if "avx" in self.features and "avx512f" not in self.features:
+            registers, size = AVX2.registers, AVX2.vector_bytes
+        return min(_PASSED, registers - _SPARE) // max(1, self.vector_bytes // size)
 
     @property
     def has_lookup(self) -> bool:

@@ -25,7 +25,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.tile import LINE_BYTES
 from tilewright.target.core_model import copies_of, tallest
 
-MOST_PASSED = 16  # vectors that a call passes in registers
+MANY_SUMS = 16  # of a tile: with more, LLVM spills some where steps are unrolled
 EVERY_STEP = (1 << 63) - 1  # the largest word: more than there are along any depth
 
 
@@ -117,7 +117,7 @@ class TileShape:
         So it would of those with many sums, whose steps hide the instructions of the loop as well.
         """
         sums = self.height * self.vectors
-        if sums > MOST_PASSED:
+        if sums > MANY_SUMS:
             return 1
         return UNROLL if self.vectors > 1 and sums >= 8 else self.copies
 

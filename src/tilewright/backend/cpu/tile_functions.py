@@ -17,7 +17,6 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import (
-    MOST_PASSED,
     Sums,
     TileLoop,
     TileOperands,
@@ -126,7 +125,7 @@ def _internal(
     """
     function = internal_function(module, name, kind)
     function.calling_convention = level.vector_call
-    function.attributes.add("noinline" if sums <= MOST_PASSED else "alwaysinline")
+    function.attributes.add("noinline" if sums <= level.most_passed else "alwaysinline")
     return function, ir.IRBuilder(function.append_basic_block("entry"))
 
 
@@ -140,7 +139,7 @@ def tile_function(level: Level, shape: TileShape) -> SharedFunction:
         _sums_type(level, shape),
         lambda function: _write_sums(function, level, shape),
         level.vector_call,
-        inlined=shape.height * shape.vectors > MOST_PASSED,
+        inlined=shape.height * shape.vectors > level.most_passed,
     )
 
 
