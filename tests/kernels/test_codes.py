@@ -119,6 +119,12 @@ def test_products_by_codes(
     check(by(weights), cases, length=depth, scale=magnitude(weights), levels=LEVELS_TESTED)
 
 
+def test_tiles_leave_llvm_some_registers(variant: str) -> None:
+    """Here the vectors of a tile's sums take two registers each, more than there are."""
+    weights = codes(9, 19, 24, 4)
+    check(by(weights), [{"m": 25}], length=19, scale=magnitude(weights), levels=(WIDE,))
+
+
 @pytest.mark.parametrize("batch", [0, 1, 3])
 def test_a_batch_of_rows(variant: str, batch: int) -> None:
     weights = codes(70, 72, 24, 4)
