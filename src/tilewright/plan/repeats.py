@@ -3,7 +3,8 @@
 Two kernels that read one are two places. So are two operations of one kernel that read it at other
 positions: the steps of a recurrence that is written out, each of which a concatenation wants, or
 neighbours that a sum adds up. A chain of such readers would compute its first node once for every
-way through it. Start with :func:`repeats`.
+way through it. What positions are picked by is no such place: what two picks of a row share is
+computed once for the row (``tile.loops``). Start with :func:`repeats`.
 """
 
 from __future__ import annotations
@@ -11,18 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tilewright.ir.graph import Node
-from tilewright.ir.primitives import (
-    Concat,
-    Gather,
-    GatherElements,
-    GatherND,
-    Pad,
-    Slice,
-    Transpose,
-)
+from tilewright.ir.primitives import Concat, Pad, Slice, Transpose
 from tilewright.shape import Scope, Truth, constant
 
-MOVING = (Transpose, Slice, Pad, Gather, GatherElements, GatherND, Concat)
+MOVING = (Transpose, Slice, Pad, Concat)
 
 
 def repeats(
@@ -35,9 +28,6 @@ def repeats(
     """Where operand ``number`` of a node is computed that is itself computed at ``places``."""
     primitive = reader.primitive
     if not isinstance(primitive, MOVING):
-        return places
-    is_index = number > 0 and isinstance(primitive, Gather | GatherElements | GatherND)
-    if is_index:
         return places
     operand = reader.inputs[number]
     moved: object = (reader, number) if isinstance(primitive, Concat) else reader
