@@ -257,10 +257,22 @@ def test_a_transform_without_points_is_refused() -> None:
         tw.compile(model(graph), dims={"n": 0})
 
 
-def test_a_chain_that_is_too_long_for_the_limit_of_recursion_says_what_to_do() -> None:
-    count = 2000
-    steps = "".join(f"t{i + 1} = Sin (t{i})\n" for i in range(count))
-    graph = f"g (float[n] t0) => (float[n] y) {{ {steps} y = Neg (t{count}) }}"
+def test_a_size_of_too_many_steps_for_the_limit_of_recursion_says_what_to_do() -> None:
+    count = 125
+    steps = "".join(
+        f"""
+        a{i} = Add (t{i}, one)
+        m{i} = Mul (a{i}, t0)
+        r{i} = Mod (m{i}, seven)
+        t{i + 1} = Max (r{i}, one)"""
+        for i in range(count)
+    )
+    graph = f"""g (float[a, b] x) => (float[c, d] y)
+    <int64[1] one = {{1}}, int64[1] seven = {{7}}, float[1] o = {{1}}> {{
+        t0 = Shape (x)
+        {steps}
+        y = Expand (o, t{count})
+    }}"""
     with pytest.raises(UnsupportedError, match="limit on recursion") as caught:
         tw.compile(model(graph), levels=["x86-64"])
     assert "sys.setrecursionlimit" in (caught.value.hint or "")

@@ -1,4 +1,4 @@
-"""Chains of operations that are deeper than Python lets functions call each other.
+"""Sizes that are computed in more steps than Python lets functions call each other.
 
 Start with :func:`told_of_depth`.
 """
@@ -23,7 +23,7 @@ def told_of_depth() -> Generator[None]:
         yield
     except RecursionError as error:
         raise UnsupportedError(
-            "The model has a chain of operations that is too long for Python's limit on recursion, "
+            "The model computes a size in more steps than Python's limit on recursion allows, "
             f"{sys.getrecursionlimit()}",
             hint="Call sys.setrecursionlimit(10_000) before compiling",
         ) from error
