@@ -303,6 +303,27 @@ def test_a_reshape_to_a_size_that_does_not_fit() -> None:
     assert "4" in refusal(DimensionError, reshape, np.zeros(7, np.float32))
 
 
+def test_sizes_that_are_data_are_called_by_what_computes_them() -> None:
+    made = text_models.model("""
+        g (float[n] x, float[c] v, int64[k] lengths, int64[1] s) => (float[a, 4] y, float[b, 4] z)
+        <int64[1] zero = {0}, int64[1] four = {4}> {
+            [longest] most = ReduceMax <keepdims = 0> (lengths)
+            column = Unsqueeze (most, zero)
+            sizes = Concat <axis = 0> (column, four)
+            [shaped] y = Reshape (x, sizes)
+            [doubled] twice = Add (s, s)
+            wide = Concat <axis = 0> (twice, four)
+            [widened] z = Expand (v, wide)
+        }""")
+    shaped = tw.compile(made, levels=["x86-64"])
+    one, some = np.ones(1, np.float32), np.ones(8, np.float32)
+    assert [r.shape for r in shaped(some, one, np.array([1, 2]), np.array([2]))] == [(2, 4), (4, 4)]
+    message = refusal(DimensionError, shaped, some[:7], one, np.array([1, 2]), np.array([2]))
+    assert 'Reshape "shaped"' in message and 'computed from ReduceMax "longest") = 2' in message
+    message = refusal(DimensionError, shaped, some, one, np.array([1, 2]), np.array([-2]))
+    assert 'Expand "widened": a size must not be negative, where "s"[0] = -2' in message
+
+
 def test_inputs_that_became_constants() -> None:
     made = tiny_models.model(
         [helper.make_node("Add", ["x", "w"], ["s"]), helper.make_node("Mul", ["s", "v"], ["y"])],

@@ -91,7 +91,7 @@ class State:
     count: int = 0
 
     def __post_init__(self) -> None:
-        self.facts = ImportFacts(self.scope)
+        self.facts = ImportFacts(self.scope, self.labels)
 
     def on_trial(self) -> State:
         """A state that knows the same, for an import whose outcome is thrown away."""
