@@ -231,11 +231,11 @@ class _Pipeline:
                     graph, plans[name], LEVELS[name], dimensions, operators, lowering,
                     partial(stages.kernel, name), store, bodies,
                 )  # fmt: skip
+                program = replace(made.program, fixed=self.report.fixed)
                 if ragged is not None:
                     every = tuple(_dimensions(self.report))
-                    program = replace(made.program, ragged=ragged, dimensions=every)
-                    made = replace(made, program=program)
-                compiled[name] = made
+                    program = replace(program, ragged=ragged, dimensions=every)
+                compiled[name] = replace(made, program=program)
                 stages.end_of_level(name)
                 _LOG.info("Generated %d bytes of code for %s", len(made.image.data), name)
         contents = ArtifactContents(

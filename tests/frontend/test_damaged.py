@@ -114,7 +114,20 @@ def test_unknown_operators_and_opsets(change):
 def test_all_unknown_operators_are_listed_at_once():
     nodes = [NODE("One", ["x"], ["a"], domain="d"), NODE("Two", ["a"], ["y"], domain="d")]
     proto = model(nodes, [tensor("x", ["n"])], [tensor("y", ["n"])], opsets={"d": 1})
-    with pytest.raises(UnsupportedError, match=r"d::One \(1\), d::Two \(1\)"):
+    with pytest.raises(UnsupportedError, match=r"not supported.* d::One \(1\), d::Two \(1\)"):
+        import_model(proto)
+    for made in proto.graph.node:
+        made.domain = "com.microsoft"
+    proto.opset_import.add(domain="com.microsoft", version=1)
+    with pytest.raises(UnsupportedError, match="before ONNX Runtime's tools"):
+        import_model(proto)
+
+
+def test_an_operator_that_only_the_reference_has_needs_the_rank_of_its_results():
+    tree = NODE("TreeEnsembleClassifier", ["x"], ["y", "z"], domain="ai.onnx.ml")
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.INT64, None)
+    proto = model([tree], [tensor("x", ["n", 2])], [result], opsets={"ai.onnx.ml": 3})
+    with pytest.raises(UnsupportedError, match=r"(?s)rank .*not compiled.*outside of the model"):
         import_model(proto)
 
 

@@ -483,6 +483,13 @@ def test_initializers_that_are_inputs_too_are_constants():
     )  # fmt: skip
     graph, report = import_model(proto)
     assert len(graph.inputs) == 1 and "w" in report.notes[0]
+    graph, report = import_model(proto, constants={"w": np.array([3], np.float32)})
+    assert run(graph, x=np.ones(2, np.float32))["y"].tolist() == [4, 4] and not report.notes
+    proto.ir_version = 3  # where all initializers had to be inputs
+    graph, report = import_model(proto)
+    assert not report.notes and not report.fixed
+    with pytest.raises(InputError, match='no input "w"'):
+        import_model(proto, constants={"w": np.array([3], np.float32)})
 
 
 def test_sparse_initializers_are_dense():

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from support.operator_harness import Array, compare, fission, run
-from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError
 
 Attributes = dict[str, Any]
@@ -88,7 +87,7 @@ def test_deformable_convolution(attributes: Attributes, complete: bool) -> None:
 def naive_regions(operands: list[Array], attributes: Attributes, half: bool) -> Array:
     data, regions, batches = operands
     rows, columns = attributes["output_height"], attributes["output_width"]
-    ratio, scale = attributes["sampling_ratio"], attributes["spatial_scale"]
+    ratio, scale = attributes.get("sampling_ratio", 0), attributes["spatial_scale"]
     height, width = data.shape[2:]
     out = np.zeros((len(regions), data.shape[1], rows, columns))
     for r, c in product(range(len(regions)), range(data.shape[1])):
@@ -98,12 +97,13 @@ def naive_regions(operands: list[Array], attributes: Attributes, half: bool) -> 
             tall, wide = max(tall, 1.0), max(wide, 1.0)
         for i, j in product(range(rows), range(columns)):
             values: list[list[float]] = []
-            for a, b in product(range(ratio), range(ratio)):
-                y = y1 + (i + (a + 0.5) / ratio) * tall / rows
-                x = x1 + (j + (b + 0.5) / ratio) * wide / columns
+            high, broad = (ratio or max(int(np.ceil(s)), 0) for s in (tall / rows, wide / columns))
+            for a, b in product(range(high), range(broad)):
+                y = y1 + (i + (a + 0.5) / high) * tall / rows
+                x = x1 + (j + (b + 0.5) / broad) * wide / columns
                 values.append(_parts(data[batches[r], c], y, x, height, width))
-            best = max(max(v) for v in values)
-            mean = sum(sum(v) for v in values) / len(values)
+            best = max((max(v) for v in values), default=0.0)
+            mean = sum(sum(v) for v in values) / max(len(values), 1)
             out[r, c, i, j] = best if attributes.get("mode") == "max" else mean
     return out.astype(np.float32)
 
@@ -141,10 +141,28 @@ def test_regions(opset: int, half: bool, mode: str) -> None:
         compare(run(graph, values)[0], naive_regions(values, attributes, half), relative=1e-5)
 
 
-def test_adaptive_sampling_has_no_rule_and_regions_must_fit() -> None:
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("half", [True, False])
+def test_regions_with_as_many_samples_as_they_are_large(half: bool, mode: str) -> None:
+    attributes: Attributes = {
+        "output_height": 3, "output_width": 7, "spatial_scale": 0.5, "mode": mode,
+        "coordinate_transformation_mode": "half_pixel" if half else "output_half_pixel",
+    }  # fmt: skip
+    # Whole numbers of samples, no samples of an empty or a turned region, and none at all.
+    some = [[0, 0, 14 * i, 6 * j] for i, j in product(range(4), range(4))]
+    corners = np.array([*some, [5, 5, 2, 9], [-4, -6, 3, 1], [3, 2, 60, 41]], np.float32)
+    batches = np.arange(len(corners)) % 2
+    first: list[Array] = [_random(2, 3, 6, 7), corners[:2], batches[:2]]
+    graph = fission("RoiAlign", first, attributes, opset=16)
+    sizes: list[list[Array]] = [
+        first, [_random(3, 1, 9, 8), corners, batches], [first[0], corners[:0], batches[:0]],
+    ]  # fmt: skip
+    for values in sizes:
+        compare(run(graph, values)[0], naive_regions(values, attributes, half), relative=1e-5)
+
+
+def test_regions_and_their_batch_indices_must_fit() -> None:
     values: list[Array] = [_random(1, 1, 4, 4), _random(2, 4), np.array([0, 0])]
-    with pytest.raises(NoRule):
-        fission("RoiAlign", values, {}, opset=16)
     graph = fission("RoiAlign", values, {"sampling_ratio": 1}, opset=16)
     with pytest.raises(DimensionError):
         run(graph, [values[0], _random(3, 4), values[2]])

@@ -247,6 +247,19 @@ def test_gather_out_of_bounds() -> None:
         assert "Gather" in message
 
 
+def test_an_index_out_of_bounds_names_its_own_operator() -> None:
+    made = text_models.model("""
+        g (float[n, 5] x, int64[k] i, int64[k] j) => (float[k, 5] y) {
+            [first] a = Gather (x, i)
+            [second] b = Gather (x, j)
+            [both] y = Mul (a, b)
+        }""")
+    both = tw.compile(made, levels=["x86-64"])
+    data, right, wrong = np.ones((2, 5), np.float32), np.array([0, 1]), np.array([0, 2])
+    assert 'Gather "first": index 2' in refusal(ExecutionError, both, data, wrong, right)
+    assert 'Gather "second": index 2' in refusal(ExecutionError, both, data, right, wrong)
+
+
 def test_scatter_out_of_bounds() -> None:
     made = tiny_models.model(
         [helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=0)],
@@ -288,6 +301,48 @@ def test_a_reshape_to_a_size_that_does_not_fit() -> None:
     reshape = tw.compile(made, levels=["x86-64"])
     assert reshape(np.zeros(8, np.float32)).shape == (2, 4)
     assert "4" in refusal(DimensionError, reshape, np.zeros(7, np.float32))
+
+
+def test_sizes_that_are_data_are_called_by_what_computes_them() -> None:
+    made = text_models.model("""
+        g (float[n] x, float[c] v, int64[k] lengths, int64[1] s) => (float[a, 4] y, float[b, 4] z)
+        <int64[1] zero = {0}, int64[1] four = {4}> {
+            [longest] most = ReduceMax <keepdims = 0> (lengths)
+            column = Unsqueeze (most, zero)
+            sizes = Concat <axis = 0> (column, four)
+            [shaped] y = Reshape (x, sizes)
+            [doubled] twice = Add (s, s)
+            wide = Concat <axis = 0> (twice, four)
+            [widened] z = Expand (v, wide)
+        }""")
+    shaped = tw.compile(made, levels=["x86-64"])
+    one, some = np.ones(1, np.float32), np.ones(8, np.float32)
+    assert [r.shape for r in shaped(some, one, np.array([1, 2]), np.array([2]))] == [(2, 4), (4, 4)]
+    message = refusal(DimensionError, shaped, some[:7], one, np.array([1, 2]), np.array([2]))
+    assert 'Reshape "shaped"' in message and 'computed from ReduceMax "longest") = 2' in message
+    message = refusal(DimensionError, shaped, some, one, np.array([1, 2]), np.array([-2]))
+    assert 'Expand "widened": a size must not be negative, where "s"[0] = -2' in message
+
+
+def test_inputs_that_became_constants() -> None:
+    made = tiny_models.model(
+        [helper.make_node("Add", ["x", "w"], ["s"]), helper.make_node("Mul", ["s", "v"], ["y"])],
+        [("x", tiny_models.FLOAT, ["n"]), ("w", tiny_models.FLOAT, [1]),
+         ("v", tiny_models.FLOAT, [1])],
+        [("y", tiny_models.FLOAT, ["n"])],
+        {"w": np.array([2], np.float32)},
+    )  # fmt: skip
+    x, two, three = np.ones(2, np.float32), np.array([2], np.float32), np.array([3], np.float32)
+    default = tw.compile(made, levels=["x86-64"])
+    np.testing.assert_array_equal(default(x=x, v=three), [9, 9])
+    message = refusal(InputError, default, x=x, v=three, w=two)
+    assert "'w' became a constant" in message and 'constants={"w": array}' in message
+    given = tw.compile(made, levels=["x86-64"], constants={"w": three, "v": two})
+    np.testing.assert_array_equal(given(x), [8, 8])
+    for name in "wv":
+        assert f"'{name}' became a constant" in refusal(InputError, given, x=x, **{name: two})
+    with pytest.raises(InputError, match="no input 'u'"):
+        given(x=x, u=x)
 
 
 def test_dimensions_and_inputs_may_be_called_self() -> None:

@@ -7,8 +7,8 @@ be computed by two kernels, and a kernel can be lowered, priced and compared wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, lru_cache
 
@@ -55,7 +55,8 @@ class Kernel:
     ``seeds`` are the contractions, convolutions, windows and reductions that shape its loops, none
     for elementwise and layout work. ``body`` is every node that it computes, operands first, light
     ones included; ``reads`` is what it takes from memory and ``outputs``, which are in the body,
-    what it writes there.
+    what it writes there. ``labels`` says for people where nodes come from, and ``label`` what the
+    kernel as a whole is.
     """
 
     seeds: tuple[Node, ...]
@@ -63,6 +64,17 @@ class Kernel:
     reads: tuple[Node, ...]
     outputs: tuple[Node, ...]
     label: str
+    labels: Mapping[Node, str] = field(default_factory=dict[Node, str], compare=False, repr=False)
+
+    def part(
+        self,
+        seeds: tuple[Node, ...],
+        outputs: tuple[Node, ...],
+        memory: Collection[Node],
+        place: Callable[[Node], int],
+    ) -> Kernel:
+        """A kernel that computes a part of this one, or more than it, see :func:`kernel_of`."""
+        return kernel_of(seeds, outputs, memory, place, self.label, self.labels)
 
     @property
     def seed(self) -> Node:
@@ -97,10 +109,12 @@ def kernel_of(
     memory: Collection[Node],
     place: Callable[[Node], int],
     label: str,
+    labels: Mapping[Node, str],
 ) -> Kernel:
     """The kernel that writes ``outputs``, with all that it reads and computes.
 
-    It reads what is in ``memory``. Nodes are in the order of their ``place``.
+    It reads what is in ``memory``. Nodes are in the order of their ``place``, and ``labels`` are
+    those of their graph.
     """
     reads: dict[Node, None] = {}
     body: dict[Node, None] = {}
@@ -114,9 +128,8 @@ def kernel_of(
         else:
             body[current] = None
             stack += current.inputs
-    return Kernel(
-        seeds, tuple(sorted(body, key=place)), tuple(sorted(reads, key=place)), outputs, label
-    )
+    in_order, read = (tuple(sorted(nodes, key=place)) for nodes in (body, reads))
+    return Kernel(seeds, in_order, read, outputs, label, labels)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.access import below_reshapes
 from tilewright.ir.graph import Node
-from tilewright.ir.kernel import Kernel, RowSpace, kernel_of
+from tilewright.ir.kernel import Kernel, RowSpace
 from tilewright.ir.primitives import Cast, Contract, Map, Reduce
 from tilewright.shape import Expr, constant, product
 
@@ -48,8 +48,8 @@ def row_product_of(kernel: Kernel) -> RowProduct | None:
     own = tuple(o for o in kernel.outputs if o not in reduced | above and o is not shown)
     results = tuple(o for o in kernel.outputs if o in reduced | above)
     place, memory = order.__getitem__, {*kernel.reads, shown, *own}
-    first = kernel_of((seed,), (shown, *own), kernel.reads, place, kernel.label)
-    last = kernel_of(tuple(reductions), results, memory, place, kernel.label)
+    first = kernel.part((seed,), (shown, *own), kernel.reads, place)
+    last = kernel.part(tuple(reductions), results, memory, place)
     return RowProduct(first, last, shown)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.access import below_reshapes
 from tilewright.ir.graph import Node
-from tilewright.ir.kernel import Kernel, is_depthwise, kernel_of
+from tilewright.ir.kernel import Kernel, is_depthwise
 from tilewright.ir.primitives import Cast, Convolve, Map, Window
 
 
@@ -45,8 +45,8 @@ def window_product_of(kernel: Kernel) -> WindowProduct | None:
         return None  # something else reads what the windows do
     order = {node: number for number, node in enumerate((*kernel.reads, *kernel.body))}
     place, memory = order.__getitem__, {*kernel.reads, shown}
-    first = kernel_of((seed,), (shown,), kernel.reads, place, kernel.label)
-    last = kernel_of((windowed,), kernel.outputs, memory, place, kernel.label)
+    first = kernel.part((seed,), (shown,), kernel.reads, place)
+    last = kernel.part((windowed,), kernel.outputs, memory, place)
     return WindowProduct(first, last, shown)
 
 

@@ -7,14 +7,14 @@ themselves with :func:`operator`; ``OPERATORS`` is the table. Start with :class:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Binding, Node, node
+from tilewright.ir.graph import Binding, Node, node, topological
 from tilewright.ir.primitives import Broadcast, Cast, Concat, Constant, Input, Map, Reshape, Slice
 from tilewright.ir.symbolic import (
     LARGEST,
@@ -60,10 +60,12 @@ class NoRule(UnsupportedError):
 class ImportFacts:
     """What importing collects about symbols; shared by all nodes of one model.
 
-    ``given`` are the symbols that the sizes of the model's inputs determine.
+    ``given`` are the symbols that the sizes of the model's inputs determine; ``labels`` says for
+    people where nodes come from.
     """
 
     scope: Scope
+    labels: Mapping[Node, str] = field(default_factory=dict[Node, str])
     guards: list[Guard] = field(default_factory=list[Guard])
     bindings: list[Binding] = field(default_factory=list[Binding])
     bound: dict[Node, Contents] = field(default_factory=dict[Node, Contents])
@@ -74,7 +76,9 @@ class ImportFacts:
         """The same facts, to go back to with :meth:`restore`; the last ones if nothing is new."""
         now = (self.scope.revision, len(self.guards), len(self.bindings))
         if self._checkpoint is None or self._checkpoint[0] != now:
-            saved = ImportFacts(self.scope.copy(), [*self.guards], [*self.bindings], {**self.bound})
+            saved = ImportFacts(
+                self.scope.copy(), {}, [*self.guards], [*self.bindings], {**self.bound}
+            )
             self._checkpoint = (now, saved)
         return self._checkpoint[1]
 
@@ -86,12 +90,14 @@ class ImportFacts:
         self.bound = {**saved.bound}
 
     def told(self, names: Sequence[str], message: str) -> dict[str, str]:
-        """What a person knows these symbols by: what holds them, where a message names none."""
+        """What a person knows these symbols by: what holds them, and their name in a message."""
         held = {name: binding for binding in self.bindings for name in binding.symbols}
-        return {
-            name: f'"{name}"' if name not in held or name in message else _held(held[name], name)
-            for name in names
-        }
+        told: dict[str, str] = {}
+        for name in names:
+            known = _held(name, held, self.labels)
+            is_named = name in message or not known
+            told[name] = f'"{name}"' + (f" ({known})" if known else "") if is_named else known
+        return told
 
     def size(self, size: Expr) -> Expr:
         """A size as simple as the facts allow; one that is too long gets a symbol of its own.
@@ -109,13 +115,32 @@ class ImportFacts:
         return self.scope.define("size", resolved)
 
 
-def _held(binding: Binding, name: str) -> str:
-    """The element of an input that a symbol is, for people."""
-    source = binding.source
-    if not isinstance(source.primitive, Input):
-        return "a computed value"
-    place = np.unravel_index(binding.symbols.index(name), [s.value for s in source.shape])
-    return f'"{source.primitive.name}"{[int(i) for i in place] if source.rank else ""}'
+def _held(name: str, held: Mapping[str, Binding], labels: Mapping[Node, str]) -> str:
+    """What a symbol that is held by a node is for people, as "s"[0]; "" for any other symbol."""
+    if name not in held:
+        return ""
+    source, place = held[name].source, held[name].symbols.index(name)
+    while source not in labels and isinstance(source.primitive, Cast | Reshape):
+        (source,) = source.inputs  # elements stay in their order
+    text = _called(source, labels)
+    if text is not None:
+        axes = np.unravel_index(place, [s.value for s in source.shape])
+        return f"{text}{[int(i) for i in axes] if source.rank else ''}"
+    contents = integer_contents(source)
+    if contents is not None:  # a size that a rule has found from other ones
+        sources = [_held(n, held, labels) for n in sorted(contents.reshape(-1)[place].free_symbols)]
+    else:
+        below = (_called(n, labels) for n in reversed(topological([source])))
+        sources = [next((found for found in below if found is not None), "")]
+    known = " and ".join(dict.fromkeys(found for found in sources if found))
+    return f"a value computed from {known}" if known else "a computed value"
+
+
+def _called(found: Node, labels: Mapping[Node, str]) -> str | None:
+    """What a person knows a node by: an input, or an operator of the model."""
+    if isinstance(found.primitive, Input):
+        return f'"{found.primitive.name}"'
+    return None if isinstance(found.primitive, Constant) else labels.get(found)
 
 
 @dataclass

@@ -6,6 +6,7 @@ Positions are computed, the four neighbours gathered and weighted. Start with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,11 +14,11 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.make import transpose
 from tilewright.ir.primitives import GatherElements, GatherND
-from tilewright.ops.build import Builder, cast, dimension
+from tilewright.ops.build import Builder, array, cast, dimension
 from tilewright.ops.convolution import with_bias
 from tilewright.ops.linear import contract
 from tilewright.ops.record import NoRule, RuleContext, operator
-from tilewright.ops.sizes import require_multiple
+from tilewright.ops.sizes import integers_of, require_multiple, size_of
 from tilewright.ops.spatial import Geometry, geometry
 from tilewright.ops.types import require_native
 from tilewright.shape import Expr, constant, product
@@ -147,14 +148,25 @@ def _roi_align_16(context: RuleContext) -> Sequence[Node]:
     return [_roi_align(context, "half_pixel")]
 
 
+@dataclass(frozen=True)
+class _Samples:
+    """The samples of all regions [R, cells * most] along one axis.
+
+    ``count`` is how many each cell has, of every region [R, 1] where it depends on that; only those
+    that are ``taken`` are samples then, since all regions have room for ``most``.
+    """
+
+    neighbours: list[_Neighbour]
+    most: Expr
+    count: Node
+    taken: Node | None
+
+
 def _roi_align(context: RuleContext, default: str) -> Node:
     """[R, C, height, width]: every cell of a region averages (or takes the maximum of) samples."""
     b = Builder(context)
     require_native(context)
     data, regions, batches = (context.operand(i) for i in range(3))
-    ratio = context.integer("sampling_ratio", 0)
-    if ratio <= 0:
-        raise NoRule("a number of samples that depends on the region", where=context.where)
     mode = context.text("mode", "avg").lower()
     if mode not in ("avg", "max"):
         raise InvalidModelError(f"mode is {mode!r}", where=context.where)
@@ -164,18 +176,39 @@ def _roi_align(context: RuleContext, default: str) -> Node:
     context.require_equal(regions.shape[1], constant(4), "a region has four coordinates")
     count = b.scope.resolve(regions.shape[0])
     corners = b.reshape(regions, [count, 4])
-    samples = [count, constant(cells[0] * ratio), constant(cells[1] * ratio)]
     along = [
-        _region_neighbours(b, corners, axis, data.shape[2 + axis], cells[axis], ratio, half)
+        _region_samples(b, corners, axis, data.shape[2 + axis], cells[axis], half)
         for axis in range(2)
     ]
+    joined = _sampled(b, data, batches, along, mode)
+    down, across = along
+    split = b.reshape(joined, [count, cells[0], down.most, cells[1], across.most, data.shape[1]])
+    if mode == "avg":
+        number = cast(b.maximum(b.multiply(down.count, across.count), 1.0), data.dtype)
+        pooled = b.reduce("sum", split, [2, 4])
+        pooled = b.divide(pooled, b.reshape(number, [*number.shape[:1], 1, 1, 1]))
+    else:
+        pooled = b.reduce("maximum", split, [2, 4])
+        if down.taken is not None:
+            none = b.map("less_equal", b.multiply(down.count, across.count), 0.0)
+            pooled = b.select(b.reshape(none, [count, 1, 1, 1]), 0.0, pooled)
+    return transpose(pooled, [0, 3, 1, 2])
+
+
+def _sampled(
+    b: Builder, data: Node, batches: Node, along: Sequence[_Samples], mode: str
+) -> Node:  # fmt: skip
+    """What all samples [R, rows, columns, C] add to a mean, or the greatest of their parts."""
     picture = transpose(
         b.reshape(data, [*data.shape[:2], data.shape[2] * data.shape[3]]), [0, 2, 1]
     )
-    batch = b.broadcast(b.reshape(cast(batches, DType.INT64), [count]), samples, [0])
+    down, across = along
+    samples = [n.neighbours[0].index.shape[1] for n in along]
+    count = batches.shape[0]
+    batch = b.broadcast(b.reshape(cast(batches, DType.INT64), [count]), [count, *samples], [0])
     parts: list[Node] = []
-    for row in along[0]:
-        for column in along[1]:
+    for row in down.neighbours:
+        for column in across.neighbours:
             wide = b.multiply(b.unsqueeze(row.index, [2]), dimension(data.shape[3]))
             index = b.add(wide, b.unsqueeze(column.index, [1]))
             both = b.concat([b.unsqueeze(batch, [3]), b.unsqueeze(index, [3])], 3)
@@ -186,19 +219,17 @@ def _roi_align(context: RuleContext, default: str) -> Node:
     joined = parts[0]
     for part in parts[1:]:
         joined = b.map(function, joined, part)
-    split = b.reshape(joined, [count, cells[0], ratio, cells[1], ratio, data.shape[1]])
-    if mode == "avg":
-        pooled = b.divide(b.reduce("sum", split, [2, 4]), float(ratio * ratio))
-    else:
-        pooled = b.reduce("maximum", split, [2, 4])
-    return transpose(pooled, [0, 3, 1, 2])
+    if down.taken is None or across.taken is None:
+        return joined
+    both = b.map("logical_and", b.unsqueeze(down.taken, [2]), b.unsqueeze(across.taken, [1]))
+    return b.select(b.unsqueeze(both, [3]), joined, 0.0 if mode == "avg" else -math.inf)
 
 
-def _region_neighbours(
-    b: Builder, corners: Node, axis: int, size: Expr, cells: int, ratio: int, half: bool
-) -> list[_Neighbour]:
-    """The two neighbours along an axis of every sample [R, cells * ratio]."""
-    scale = b.context.number("spatial_scale", 1.0)
+def _region_samples(
+    b: Builder, corners: Node, axis: int, size: Expr, cells: int, half: bool
+) -> _Samples:
+    """Where the samples of every region lie along an axis, and how many there are."""
+    scale, ratio = b.context.number("spatial_scale", 1.0), b.context.integer("sampling_ratio", 0)
     # Corners are x1, y1, x2, y2; axis 0 is y.
     start, end = (
         b.subtract(b.multiply(b.slice_axis(corners, 1, 1 - axis + 2 * i, 1), scale),
@@ -208,10 +239,28 @@ def _region_neighbours(
     extent = b.subtract(end, start)
     if not half:
         extent = b.maximum(extent, 1.0)
-    step = b.divide(extent, float(cells * ratio))
-    number = b.add(cast(b.iota([1, cells * ratio], 1), corners.dtype), 0.5)
-    position = b.add(start, b.multiply(number, step))
-    length = cast(dimension(size), corners.dtype)
+    if ratio > 0:
+        step = b.divide(extent, float(cells * ratio))
+        number = b.add(cast(b.iota([1, cells * ratio], 1), corners.dtype), 0.5)
+        found = _region_neighbours(b, b.add(start, b.multiply(number, step)), size)
+        return _Samples(found, constant(ratio), array([[ratio]], corners.dtype), None)
+    count = b.maximum(b.map("ceil", b.divide(extent, float(cells))), 0.0)
+    # One at least, as no element is the greatest of none; it is not taken.
+    largest = b.maximum(b.reduce("maximum", cast(count, DType.INT64), [0, 1]), 1)
+    most = size_of(b.context, integers_of(b.context, largest)[0], "the number of samples")
+    cell, sample = (cast(b.iota([1, cells, most], a), corners.dtype) for a in (1, 2))
+    share = b.divide(b.add(sample, 0.5), b.unsqueeze(b.maximum(count, 1.0), [2]))
+    step = b.unsqueeze(b.divide(extent, float(cells)), [2])
+    position = b.add(b.unsqueeze(start, [2]), b.multiply(b.add(cell, share), step))
+    taken = b.expand(b.map("less", sample, b.unsqueeze(count, [2])), position.shape)
+    flat = [corners.shape[0], most * cells]
+    found = _region_neighbours(b, b.reshape(position, flat), size)
+    return _Samples(found, most, count, b.reshape(taken, flat))
+
+
+def _region_neighbours(b: Builder, position: Node, size: Expr) -> list[_Neighbour]:
+    """The two neighbours along an axis of every sample [R, samples]."""
+    length = cast(dimension(size), position.dtype)
     outside = b.map("logical_or", b.map("less", position, -1.0), b.map("less", length, position))
     inside = b.minimum(b.maximum(position, 0.0), b.subtract(length, 1.0))
     below = b.map("floor", inside)

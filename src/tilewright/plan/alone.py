@@ -31,7 +31,7 @@ def alone(graph: Graph, kernel: Kernel) -> tuple[Graph, Kernel]:
     own_graph = Graph(graph.name, (*of_data, *sizes), outputs, graph.scope, labels=labels)
     parts = (kernel.seeds, kernel.body, kernel.reads, kernel.outputs)
     seeds, body, reads, results = (tuple(made[n] for n in part) for part in parts)
-    return own_graph, Kernel(seeds, body, reads, results, kernel.label)
+    return own_graph, Kernel(seeds, body, reads, results, kernel.label, labels)
 
 
 def as_inputs(reads: Iterable[Node]) -> dict[Node, Node]:

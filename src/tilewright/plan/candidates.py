@@ -187,8 +187,9 @@ class AnchorSets:
     def _kernel(
         self, seeds: tuple[Node, ...], outputs: tuple[Node, ...], memory: frozenset[Node]
     ) -> Kernel:
-        label = self.anchors.graph.label(seeds[0] if seeds else outputs[-1])
-        kernel = kernel_of(seeds, outputs, memory, self.anchors.order.__getitem__, label)
+        graph, place = self.anchors.graph, self.anchors.order.__getitem__
+        label = graph.label(seeds[0] if seeds else outputs[-1])
+        kernel = kernel_of(seeds, outputs, memory, place, label, graph.labels)
         if kernel.seeds == kernel.outputs and kind_to_seed(kernel.outputs[0]) is None:
             is_row = kernel.kind is KernelKind.ROWS
             return kernel if is_row else replace(kernel, seeds=())  # each result is its own loop

@@ -434,7 +434,9 @@ class _Planner:
 
     def _kernel(self, seeds: tuple[Node, ...], outputs: tuple[Node, ...], label: str) -> Kernel:
         """The kernel that writes ``outputs``, with all that it reads and computes."""
-        return kernel_of(seeds, outputs, self.memory, self.order.__getitem__, label)
+        return kernel_of(
+            seeds, outputs, self.memory, self.order.__getitem__, label, self.graph.labels
+        )
 
     def _as_stored(self, output: Node, seed: Node) -> Node:
         """The view of a tile's result that can be stored in its place."""

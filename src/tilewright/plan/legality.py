@@ -226,7 +226,7 @@ def _attention(kernel: Kernel) -> str | None:
         (found.context, tuple(map(_below_views, kernel.outputs)), {found.weights}),
     ):
         there = {*kernel.reads, *below, seed}
-        body = kernel_of((), last, {*there, *seed.inputs}, order.__getitem__, "").body
+        body = kernel_of((), last, {*there, *seed.inputs}, order.__getitem__, "", {}).body
         dependent = {seed}
         for current in body:
             if current is seed or dependent.isdisjoint(current.inputs):

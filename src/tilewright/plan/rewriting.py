@@ -324,7 +324,7 @@ def _outcome(graph: Graph) -> object:
     """What is equal of graphs that differ in names and contents of constants alone."""
     order = {current: number for number, current in enumerate(graph.nodes())}
     outputs = tuple(root for _, root in graph.outputs)
-    return outline_key(kernel_of((), outputs, {*graph.inputs}, order.__getitem__, ""))
+    return outline_key(kernel_of((), outputs, {*graph.inputs}, order.__getitem__, "", {}))
 
 
 def _report(decision: _Decision, place: _Place) -> Applied:

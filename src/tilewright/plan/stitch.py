@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilewright.ir.attention import attention_of
 from tilewright.ir.graph import Graph, Node
-from tilewright.ir.kernel import Kernel, KernelKind, Plan, RowSpace, kernel_of
+from tilewright.ir.kernel import Kernel, KernelKind, Plan, RowSpace
 from tilewright.ir.row_product import row_product_of
 from tilewright.ir.window_product import is_channel_window, is_pixel_product
 from tilewright.plan.inline import cost
@@ -52,7 +52,7 @@ def _with_attentions(graph: Graph, plan: Plan) -> Plan:
             continue
         memory = {*first.reads, *middle.reads, *last.reads} - {*first.outputs, *middle.outputs}
         memory -= of_positions
-        whole = kernel_of(found.seeds, last.outputs, memory, order.__getitem__, last.label)
+        whole = last.part(found.seeds, last.outputs, memory, order.__getitem__)
         if legality.reason(whole) is None:
             replaced |= {first: None, middle: None, last: whole}
     made = [k for old in kernels if (k := replaced.get(old, old)) is not None]
@@ -130,7 +130,7 @@ def _with_row_products(graph: Graph, plan: Plan) -> Plan:
             outputs = (*kept, *last.outputs)
             memory = {*first.reads, *last.reads} - {*first.outputs}
             seeds = (first.seed, *last.seeds)
-            whole = kernel_of(seeds, outputs, memory, order.__getitem__, first.label)
+            whole = first.part(seeds, outputs, memory, order.__getitem__)
             if _has_columns(graph, whole) and legality.reason(whole) is None:
                 replaced |= {first: None, last: whole}
                 break
@@ -173,7 +173,7 @@ def _with_window_products(graph: Graph, plan: Plan) -> Plan:
         for first in [alone[read] for read in last.reads if read in alone]:
             memory = {*first.reads, *last.reads} - {*first.outputs}
             seeds = (first.seed, last.seed)
-            whole = kernel_of(seeds, last.outputs, memory, order.__getitem__, first.label)
+            whole = first.part(seeds, last.outputs, memory, order.__getitem__)
             if legality.reason(whole) is None:
                 replaced |= {first: None, last: whole}
                 break

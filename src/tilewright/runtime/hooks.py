@@ -76,7 +76,7 @@ class Hooks:
         """Say which arguments are missing or too many."""
         names = [buffer.name for buffer in self._inputs]
         expected = ", ".join(f"{buffer.name}: {describe(buffer)}" for buffer in self._inputs)
-        error = refusal(names, expected, args, kwargs)
+        error = refusal(names, expected, args, kwargs, self._program.fixed)
         assert error is not None, "the extension asks where arguments do not fit"
         raise error
 

@@ -124,8 +124,9 @@ class CompiledModel:
         self._sequences: Sequences | None = None
         if program.ragged is not None:
             self._sequences = Sequences(
-                program.ragged, buffers_of(program, "input"), specifications(program, "input")
-            )
+                program.ragged, buffers_of(program, "input"), specifications(program, "input"),
+                program.fixed,
+            )  # fmt: skip
         self.num_threads = num_threads
         self.max_bytes = max_bytes
         self.flush_denormals = flush_denormals

@@ -213,7 +213,8 @@ class Program:
     and guards of a :class:`tilewright.shape.BindingPlan` over the inputs in order, and more guards
     if need be; each guard is checked as soon as its symbols are known. The symbols of ``choices``
     and ``threads_symbol`` (how many threads there are) are not among them. ``ragged`` is set where
-    the inputs are packed sequences of their own lengths.
+    the inputs are packed sequences of their own lengths. ``fixed`` names inputs of the
+    ONNX model that became constants.
     """
 
     name: str
@@ -229,6 +230,7 @@ class Program:
     choices: tuple[Choice, ...] = ()
     threads_symbol: str = ""
     ragged: RaggedBatch | None = None
+    fixed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

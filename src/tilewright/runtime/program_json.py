@@ -119,6 +119,7 @@ class _Writer:
             ],
             "threads_symbol": program.threads_symbol,
             "ragged": None if program.ragged is None else program.ragged.row(),
+            **({"fixed": list(program.fixed)} if program.fixed else {}),
         }
         data["expressions"] = self.listing.rows
         return data
@@ -239,4 +240,5 @@ class _Reader:
             ),
             threads_symbol=text(data["threads_symbol"]),
             ragged=ragged,
+            fixed=texts(data.get("fixed", [])),
         )

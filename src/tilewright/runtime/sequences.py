@@ -60,9 +60,11 @@ class Sequences:
     """How the arguments of a model become those of its program, and results the caller's."""
 
     def __init__(
-        self, ragged: RaggedBatch, inputs: Sequence[Buffer], described: Sequence[TensorSpec]
-    ) -> None:
+        self, ragged: RaggedBatch, inputs: Sequence[Buffer], described: Sequence[TensorSpec],
+        fixed: Sequence[str],
+    ) -> None:  # fmt: skip
         self.ragged = ragged
+        self.fixed = fixed
         self.buffers = tuple(inputs[:-1])
         self.described = tuple(described)
         self.inputs = tuple(buffer.name for buffer in self.buffers)
@@ -76,7 +78,7 @@ class Sequences:
         Raises InputError and DimensionError.
         """
         expected = ", ".join(map(str, self.described))
-        error = refusal(self.inputs, expected, args, kwargs)
+        error = refusal(self.inputs, expected, args, kwargs, self.fixed)
         if error is not None:
             raise error
         given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}

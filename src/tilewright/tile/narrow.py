@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.cost import Machine
 from tilewright.ir.graph import Node, same, topological
-from tilewright.ir.kernel import Kernel, KernelKind, kernel_of
+from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Constant, Reduce
 from tilewright.ir.row_product import row_product_of
 from tilewright.ir.window_product import window_product_of
@@ -76,11 +76,11 @@ def narrow_kernel(kernel: Kernel, narrower: Narrower) -> NarrowKernel | None:
     memory |= {n for n in nodes if isinstance(n.primitive, Constant) and n.rank > 0}
     conversions: list[Kernel] = []
     for converted in found.conversions:
-        one = kernel_of((), converted, memory, place, kernel.label)
+        one = kernel.part((), converted, memory, place)
         seeds = tuple(n for n in one.body if isinstance(n.primitive, Reduce))
         conversions.append(replace(one, seeds=seeds))
         memory.update(converted)
-    product = kernel_of((found.product,), outputs, memory, place, kernel.label)
+    product = kernel.part((found.product,), outputs, memory, place)
     spaces = {n: workspace(n) for converted in found.conversions for n in converted}
     places = {**spaces, **dict(zip(outputs, kernel.outputs, strict=True))}
     name = found.product.inputs[0].dtype.value

@@ -86,7 +86,7 @@ class Writer:
         """The error of a kernel that cannot be written."""
         return UnsupportedError(
             f"No GPU code can be generated for this kernel: {what}",
-            where=self.lowering.label,
+            where=self.lowering.kernel.label,
             hint="Compile the model for a processor",
         )
 

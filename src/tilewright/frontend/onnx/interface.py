@@ -32,18 +32,24 @@ def make_inputs(
 ) -> dict[onnx_ir.Value, Node]:
     """The node of every input; inputs that have an initializer are left to be constants.
 
-    ``dims`` are the ranges that the caller gave, ``narrower`` those that the model implies.
+    ``dims`` are the ranges that the caller gave, ``narrower`` those that the model implies, and
+    ``constants`` the values of inputs, in the place of their initializers, too.
     """
     table = DimensionTable(state.scope, dims, narrower)
     graph = model.graph
-    free = [v for v in graph.inputs if v.name not in graph.initializers]
-    unknown = [name for name in constants if name not in {v.name for v in free}]
+    # Before version 4 of the format, every initializer had to be an input as well.
+    with_default = graph.initializers.keys() if (model.ir_version or 0) >= 4 else frozenset[str]()
+    known = [v.name or "" for v in graph.inputs]
+    known = [name for name in known if name in with_default or name not in graph.initializers]
+    unknown = [name for name in constants if name not in known]
     if unknown:
-        names = ", ".join(v.name or "" for v in free)
-        raise InputError(f'the model has no input "{unknown[0]}"', hint=f"Use its inputs: {names}")
-    defaults = [v.name or "" for v in graph.inputs if v.name in graph.initializers]
-    if defaults and (model.ir_version or 0) >= 4:
+        hint = f"Use its inputs: {', '.join(known)}"
+        raise InputError(f'the model has no input "{unknown[0]}"', hint=hint)
+    state.fixed = tuple(n for n in known if n in with_default or n in constants)
+    defaults = [name for name in known if name in with_default and name not in constants]
+    if defaults:
         state.notes.append(f"inputs with a default are constants: {', '.join(defaults)}")
+    free = [v for v in graph.inputs if v.name not in graph.initializers or v.name in constants]
     for value in free:
         sizes = None if value.name in constants else input_sizes(value)
         if sizes is not None:

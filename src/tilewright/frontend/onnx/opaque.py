@@ -21,6 +21,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Constant, Opaque, Project, TensorType
 from tilewright.ir.symbolic import integer_contents
+from tilewright.ops.record import OPERATORS
 from tilewright.ops.reference import check_payload, evaluate_payload
 from tilewright.shape import Expr, Scope, constant
 from tilewright.support.errors import ExecutionError, InvalidModelError, UnsupportedError
@@ -226,11 +227,7 @@ def opaque_nodes(
             types.append(found)
             kept.append(index)
         elif call.used[index]:
-            raise UnsupportedError(
-                "the rank of a result cannot be told before running",
-                where=call.where,
-                hint=_rank_hint(call, scope),
-            )
+            raise _rankless(call, scope)
     inferred = [p for p, i in zip(inferred, payload.outputs, strict=True) if i in kept]
     payload = replace(payload, outputs=tuple(kept))
     if not types:
@@ -274,6 +271,18 @@ def _known_results(
     if found != [(kind.dtype, len(kind.shape)) for kind in types]:
         return None
     return [node(Constant.of(value, kind.dtype)) for value, kind in zip(values, types, strict=True)]
+
+
+def _rankless(call: OpaqueCall, scope: Scope) -> UnsupportedError:
+    """What is wrong with a call of which nothing says how many axes a result has."""
+    message, hint = "the rank of a result cannot be told before running", _rank_hint(call, scope)
+    if (call.proto.domain, call.proto.op_type) not in OPERATORS and not _inner_graphs(call.proto):
+        message += (
+            ": this operator is not compiled but runs on the ONNX reference evaluator, and ONNX "
+            "does not say it"
+        )
+        hint = "add value_info with a shape to the model, or run the operator outside of the model"
+    return UnsupportedError(message, where=call.where, hint=hint)
 
 
 def _rank_hint(call: OpaqueCall, scope: Scope) -> str:

@@ -50,8 +50,10 @@ class ImportReport:
 
     ``compiled`` counts operators that became primitives; ``fallbacks`` lists nodes that run on the
     reference. ``structural_inputs`` names graph inputs that would have to be constants for more
-    operators to compile. ``notes`` are sentences on what was assumed. ``source`` is the name of the
-    file without its folder and ``source_sha256`` that of its bytes, "" for a model in memory.
+    operators to compile. ``notes`` are sentences on what was assumed. ``fixed`` names inputs
+    that became constants: those with an initializer and those that the caller gave. ``source`` is
+    the name of the file without its folder and ``source_sha256`` that of its bytes, "" for a model
+    in memory.
     """
 
     opsets: dict[str, int]
@@ -61,6 +63,7 @@ class ImportReport:
     baked: tuple[BakedSize, ...]
     structural_inputs: tuple[str, ...]
     notes: tuple[str, ...]
+    fixed: tuple[str, ...] = ()
     source: str = ""
     source_sha256: str = ""
 

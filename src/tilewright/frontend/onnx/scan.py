@@ -7,10 +7,11 @@ lists the outer values that the sub-graphs of a node read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx_ir
 
+from tilewright.ops import contributed
 from tilewright.ops.record import OPERATORS
 from tilewright.ops.schema import find_schema
 from tilewright.support.errors import InvalidModelError, UnsupportedError
@@ -73,10 +74,24 @@ def require_known(model: onnx_ir.Model) -> None:
     if unknown:
         listing = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
         raise UnsupportedError(
-            f"operators that are neither ONNX's nor functions of the model: {listing}",
+            "operators are not supported, as they are neither ONNX's nor functions of the model: "
+            f"{listing}",
             where=model.graph.name,
-            hint="export with standard operators, or add functions that define these",
+            hint=_hint(unknown),
         )
+
+
+def _hint(unknown: Iterable[str]) -> str:
+    """What to try where operators are not supported: tools put some into models afterwards."""
+    if all(name.startswith(f"{contributed.DOMAIN}::") for name in unknown):
+        return (
+            "use the model as it was before ONNX Runtime's tools optimised or quantised it, or "
+            "tell these to leave such operators out; the documentation lists those that are known"
+        )
+    return (
+        "export with standard operators, add functions to the model that define these, or run the "
+        "part of the model around them elsewhere"
+    )
 
 
 def _check_attributes(node: onnx_ir.Node) -> None:

@@ -87,10 +87,11 @@ class State:
     baked: list[BakedSize] = field(default_factory=list[BakedSize])
     structural: dict[str, None] = field(default_factory=dict[str, None])
     notes: list[str] = field(default_factory=list[str])
+    fixed: tuple[str, ...] = ()
     count: int = 0
 
     def __post_init__(self) -> None:
-        self.facts = ImportFacts(self.scope)
+        self.facts = ImportFacts(self.scope, self.labels)
 
     def on_trial(self) -> State:
         """A state that knows the same, for an import whose outcome is thrown away."""
@@ -124,4 +125,5 @@ class State:
             tuple(self.baked),
             tuple(self.structural),
             tuple(self.notes),
+            self.fixed,
         )

@@ -15,7 +15,7 @@ from tilewright.ir.access import Axes, contraction_access
 from tilewright.ir.attention import Attention, attention_of
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, ancestors
-from tilewright.ir.kernel import Kernel, kernel_of
+from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Map
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import LINE_BYTES
@@ -155,7 +155,7 @@ def _separate(
 
     def part(seeds: tuple[Node, ...], outputs: tuple[Node, ...], *given: Node) -> Kernel:
         memory = {*kernel.reads, *given}
-        return kernel_of(seeds, outputs, memory, order.__getitem__, kernel.label)
+        return kernel.part(seeds, outputs, memory, order.__getitem__)
 
     shown, weights = attention.shown, attention.weights
     first = part((attention.scores,), (shown,))

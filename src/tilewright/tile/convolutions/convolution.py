@@ -19,7 +19,7 @@ from tilewright.cost import (
     workers_for,
 )
 from tilewright.ir.graph import Node
-from tilewright.ir.kernel import Kernel, kernel_of
+from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve, Transpose
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
@@ -163,8 +163,8 @@ def _turned_first(kernel: Kernel, tile: RegisterTile, choice: Choice) -> tuple[V
     if data in kernel.reads or not isinstance(data.primitive, Transpose):
         return ()
     place = {n: number for number, n in enumerate((*kernel.reads, *kernel.body))}.__getitem__
-    before = kernel_of((), (data,), kernel.reads, place, kernel.label)
-    after = kernel_of(kernel.seeds, kernel.outputs, {*kernel.reads, data}, place, kernel.label)
+    before = kernel.part((), (data,), kernel.reads, place)
+    after = kernel.part(kernel.seeds, kernel.outputs, {*kernel.reads, data}, place)
     spaces = {data: workspace(data)}
     made: list[Variant] = []
     for moved in converted(before, scope, machine):

@@ -160,12 +160,12 @@ class _Scatter:
         position, shape = self.lowering.position, self.output.shape
         match self.output.primitive:
             case ScatterElements(axis=axis):
-                found = position(self.indices, index, shape[axis])
+                found = position(self.output, index, shape[axis])
                 return (*index[:axis], found, *index[axis + 1 :])
             case ScatterND():
                 lead, depth = self.indices.rank - 1, self.indices.shape[-1].value
                 read = [(*index[:lead], constant(d)) for d in range(depth)]
-                found = [position(self.indices, r, shape[d]) for d, r in enumerate(read)]
+                found = [position(self.output, r, shape[d]) for d, r in enumerate(read)]
                 return (*found, *index[lead:])
             case _:
                 raise AssertionError(self.output)

@@ -95,7 +95,7 @@ class _Rows:
             index.append(lowering.variable(size))
         number = lowering.scope.resolve(linear(index, self.indices.shape[:-1]))
         found = [
-            lowering.position(self.indices, (*index, constant(d)), size)
+            lowering.position(self.output, (*index, constant(d)), size)
             for d, size in enumerate(self.leading)
         ]
         place = lowering.scope.resolve(linear(found, self.leading))

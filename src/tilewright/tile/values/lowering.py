@@ -83,7 +83,7 @@ class Lowering(ProgramWriter):
     def __init__(self, kernel: Kernel, scope: Scope) -> None:
         super().__init__(scope)
         self.memory = frozenset(kernel.reads)
-        self.label = kernel.label
+        self.kernel = kernel
         self.cached: dict[Node, Callable[[Index], Value | None]] = {}
         self._below: dict[tuple[Node, Expr], bool] = {}  # whether all positions are known
 
@@ -144,7 +144,7 @@ class Lowering(ProgramWriter):
             case Concat(axis=axis):
                 return self._concat(node, axis, index)
             case Gather() | GatherElements() | GatherND():
-                find = partial(self.position, node.inputs[1])
+                find = partial(self.position, node)
                 return self.value(node.inputs[0], looked_up(node, index, find))
             case _:
                 return self._reduced(node, index)
@@ -215,18 +215,20 @@ class Lowering(ProgramWriter):
 
     # ------------------------------------------------------------ positions read from data
 
-    def position(self, indices: Node, index: Index, limit: Expr) -> Expr:
-        """An index local holding element ``index`` of ``indices``, checked against ``limit``.
+    def position(self, node: Node, index: Index, limit: Expr) -> Expr:
+        """An index local holding element ``index`` of a node's indices, checked for ``limit``.
 
         It is found in the outermost body in which it is known, but only if the loops inside of
         that run: there may be no such element otherwise. What indices alone decide is no local.
         """
+        indices = node.inputs[1]
         known = self._known(indices, index, limit)
         if known is not None:
             return self.scope.resolve(known)
         value = self.value(indices, index)
         name = self.name("g")
-        message = f"{self.label}: index {{0}} is out of bounds for an axis of size {{1}}"
+        where = self.kernel.labels.get(node, self.kernel.label)
+        message = f"{where}: index {{0}} is out of bounds for an axis of size {{1}}"
         level = self.level_of((*self.symbols(value), *limit.free_symbols))
         runs = self.runs_within(level)
         if _is_zero(runs):
