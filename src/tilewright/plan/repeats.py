@@ -4,7 +4,7 @@ Two kernels that read one are two places. So are two operations of one kernel th
 positions: the steps of a recurrence that is written out, each of which a concatenation wants, or
 neighbours that a sum adds up. A chain of such readers would compute its first node once for every
 way through it. What positions are picked by is no such place: what two picks of a row share is
-computed once for the row (``tile.loops``). Start with :func:`repeats`.
+computed once for the row (``tile.passes``). Start with :func:`repeats`.
 """
 
 from __future__ import annotations
