@@ -58,7 +58,7 @@ from tilewright.plan.legality import (
 )
 from tilewright.plan.order import LaunchOrder
 from tilewright.plan.positions import places_along
-from tilewright.plan.repeats import repeats
+from tilewright.plan.repeats import Repeats
 from tilewright.plan.seeds import kind_to_seed
 from tilewright.plan.stitch import stitched
 from tilewright.shape import constant
@@ -379,6 +379,7 @@ class _Planner:
         Places are kernels, and what moves elements within one of them.
         """
         places: dict[Node, set[object]] = {}
+        repeats = Repeats(self.users, self.graph.scope)
         for node in reversed(self.nodes):
             own: object | None = self.owner.get(node)
             if own is None and node in self.memory:
@@ -386,7 +387,7 @@ class _Planner:
             readers = {own} if own is not None else places.get(node, set())
             for number, operand in enumerate(node.inputs):
                 if operand not in self.memory and operand not in self.owner:
-                    found = repeats(node, number, readers, self.users, self.graph.scope)
+                    found = repeats.places(node, number, readers)
                     places.setdefault(operand, set()).update(found)
         for node in self.nodes:
             if node in self.memory or node in self.owner or is_view(node):

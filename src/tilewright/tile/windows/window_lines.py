@@ -203,9 +203,12 @@ class WindowLines(Band):
             )
             last = geometry.position(axis, outputs - 1, constant(0))
             inside = (geometry.low[axis], constant(taps - 1)), (last, size - 1)
-            some = (constant(1), size), (outputs, size)
-            holds = [scope.is_less_equal(*pair) is Truth.YES for pair in (*inside, *some)]
-            if geometry.dilations[axis] != 1 or not (all(holds[:2]) and any(holds[2:])):
+            has_line = (constant(1), size), (outputs, size)  # either is enough
+            if (
+                geometry.dilations[axis] != 1
+                or any(scope.is_less_equal(*pair) is not Truth.YES for pair in inside)
+                or all(scope.is_less_equal(*pair) is not Truth.YES for pair in has_line)
+            ):
                 return False
         return True
 
