@@ -82,3 +82,39 @@ def test_many_operands(operator: str) -> None:
             "Concat": x.reshape(1, -1),
         }[operator]
         np.testing.assert_allclose(compiled(x), wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("steps", [("Add", "Mul", "Mod"), ("Add", "Max"), ("Mul", "Add")])
+def test_sizes_of_many_steps(steps: tuple[str, ...]) -> None:
+    """Multiplied out they are polynomials of a degree that grows with every step."""
+    operands = {"Add": "one", "Max": "one", "Mul": "v", "Mod": "seven"}
+    count = 90 if steps == ("Mul", "Add") else 300
+    body = "\n".join(
+        f"t{i + 1} = {step} (t{i}, {operands[step]})"
+        for i, step in zip(range(count), steps * count, strict=False)
+    )
+    graph = f"""g (float[a, b] x) => (float[c] y)
+        <int64[2] one = {{1, 1}}, int64[2] seven = {{7, 7}}, int64[2] wide = {{9, 9}},
+         float zero = {{0}}> {{
+        v = Shape (x)
+        t0 = Add (v, one)
+        {body}
+        size = Mod (t{count}, wide)
+        y = Expand (zero, size)
+    }}"""
+    assert_as_reference(graph, {"x": floats(3, 5)}, {"x": floats(1, 2)}, {"x": floats(1, 0)})
+
+
+def test_sizes_that_are_added_to_themselves() -> None:
+    """Written out without sharing, sixty doublings are 2^60 sums."""
+    body = "\n".join(
+        f"t{i + 1} = Add (t{i}, t{i})" if i % 2 else f"t{i + 1} = Mod (t{i}, seven)"
+        for i in range(120)
+    )
+    graph = f"""g (int64[2] v) => (float[a, b] y)
+        <int64[2] seven = {{7, 7}}, float zero = {{0}}> {{
+        t0 = Add (v, v)
+        {body}
+        y = Expand (zero, t120)
+    }}"""
+    assert_as_reference(graph, {"v": np.array([3, 4])}, {"v": np.array([0, 1])})

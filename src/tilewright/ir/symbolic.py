@@ -52,6 +52,8 @@ from tilewright.shape import (
 
 Contents = np.ndarray[Any, np.dtype[np.object_]]
 LARGEST = 256  # elements; shape vectors are short, and larger tables are data
+_MOST_FACTORS = 12  # of a product: what is multiplied out again and again soon overflows
+_LONGEST = 1024  # factors of a sum of products
 _MAY_OVERFLOW = ("add", "subtract", "multiply", "negate", "absolute", "divide")
 _cache: WeakKeyDictionary[Node, Contents | None] = WeakKeyDictionary()
 
@@ -217,10 +219,19 @@ def _apply_map(
     out = _filled(shape)
     for index in np.ndindex(*shape):
         result = _element(function, [o.item(index) for o in operands], dtype)
-        if result is None:
+        if result is None or (isinstance(result, Expr) and _is_long(result)):
             return None
         out[index] = result
     return out
+
+
+def _is_long(element: Expr) -> bool:
+    """Whether steps of a computation have been multiplied out too often.
+
+    Such a size is one of the values that a call computes, as an Expand by any other value is.
+    """
+    factors = [len(monomial.atoms) for monomial, _ in element.terms]
+    return sum(factors) > _LONGEST or max(factors, default=0) > _MOST_FACTORS
 
 
 def _element(function: str, x: list[Element], dtype: DType) -> Element | None:

@@ -115,6 +115,11 @@ class ImportFacts:
         return self.scope.define("size", resolved)
 
 
+def _is_small(operand: Node) -> bool:
+    """Whether the elements of a node are few enough, and as many in every call, to be followed."""
+    return all(s.is_constant for s in operand.shape) and product(operand.shape).value <= LARGEST
+
+
 def _held(name: str, held: Mapping[str, Binding], labels: Mapping[Node, str]) -> str:
     """What a symbol that is held by a node is for people, as "s"[0]; "" for any other symbol."""
     if name not in held:
@@ -248,36 +253,52 @@ class RuleContext:
         if leaves is not None:
             count = sum(product(leaf.shape).value for leaf in leaves)
             if count <= product(operand.shape).value and operand not in leaves:
-                contents = self._express(operand, [*leaves])
+                contents = self._express(operand, leaves)
                 if contents is not None and are_whole(contents):
                     return contents
         return self.bind(operand)
 
     def _leaves(self, operand: Node) -> dict[Node, None] | None:
         """The integer nodes that decide a small node's contents, as far as arithmetic goes."""
-        if operand in self.facts.bound or known_elements(operand) is not None:
-            return {}
-        if not all(s.is_constant for s in operand.shape) or product(operand.shape).value > LARGEST:
-            return None
-        if isinstance(operand.primitive, Map | Cast | Concat | Reshape | Broadcast | Slice):
-            leaves: dict[Node, None] = {}
-            parts = [self._leaves(i) for i in operand.inputs]
+        found: dict[Node, dict[Node, None] | None] = {}
+        for current in topological([operand], self._computed_from):
+            parts = [found[i] for i in self._computed_from(current)]
             known = [part for part in parts if part is not None]
-            for part in known:
-                leaves.update(part)
-            if len(known) == len(parts):
-                return leaves
-        return {operand: None} if operand.dtype.is_integer else None
+            if self._is_known(current):
+                found[current] = {}
+            elif known and len(known) == len(parts):
+                found[current] = {leaf: None for part in known for leaf in part}
+            else:
+                is_leaf = current.dtype.is_integer and _is_small(current)
+                found[current] = {current: None} if is_leaf else None
+        return found[operand]
 
-    def _express(self, operand: Node, leaves: list[Node]) -> Contents | None:
-        known = known_elements(operand)
-        if known is not None or operand in self.facts.bound:
-            return known if known is not None else self.facts.bound[operand]
-        if operand in leaves:
-            return self.bind(operand)
-        parts = [self._express(i, leaves) for i in operand.inputs]
-        given = [part for part in parts if part is not None]
-        return elements_from(operand, given) if len(given) == len(parts) else None
+    def _is_known(self, operand: Node) -> bool:
+        return operand in self.facts.bound or known_elements(operand) is not None
+
+    def _computed_from(self, operand: Node) -> tuple[Node, ...]:
+        """The operands of arithmetic whose result is not known by itself."""
+        arithmetic = Map | Cast | Concat | Reshape | Broadcast | Slice
+        is_computed = _is_small(operand) and isinstance(operand.primitive, arithmetic)
+        return operand.inputs if is_computed and not self._is_known(operand) else ()
+
+    def _express(self, operand: Node, leaves: dict[Node, None]) -> Contents | None:
+        """Contents of a node by those of its leaves, which are bound to symbols."""
+
+        def needed(current: Node) -> tuple[Node, ...]:
+            return () if current in leaves else self._computed_from(current)
+
+        found: dict[Node, Contents | None] = {}
+        for current in topological([operand], needed):
+            known = known_elements(current)
+            if known is None and (current in leaves or current in self.facts.bound):
+                known = self.bind(current)
+            parts = [found[i] for i in needed(current)]
+            given = [part for part in parts if part is not None]
+            if known is None and len(given) == len(parts):
+                known = elements_from(current, given)
+            found[current] = known
+        return found[operand]
 
     def bind(self, operand: Node) -> Contents:
         """Fresh symbols that take the contents of an integer node of constant shape at run time."""
