@@ -66,6 +66,7 @@ GROUPED = (
     Case("fours", (3, 3), channels=76, members=4, made=4, padding=1, after=1),
     Case("eights-stride", (3, 3), channels=40, members=8, made=8, stride=2, padding=1, after=1),
     Case("twice", (3, 3), channels=9, made=2, padding=1, after=1),
+    Case("five-twice", (5, 5), channels=27, members=3, made=2, padding=2, after=2),
     Case("uneven", (5, 2), channels=15, members=3, made=5, dilation=2, padding=2, after=3),
     Case("line", (9,), channels=36, members=2, made=3, padding=4, after=4),
     Case("one", (1, 1), channels=34, members=2, made=7),

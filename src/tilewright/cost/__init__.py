@@ -19,7 +19,13 @@ from tilewright.cost.attention import (
 )
 from tilewright.cost.codes import few_rows_time
 from tilewright.cost.contraction import contraction_time, contraction_work, task_time, tiles_time
-from tilewright.cost.levels import lone_lines_time, memory_time, of_memory
+from tilewright.cost.levels import (
+    lone_lines_time,
+    memory_time,
+    of_memory,
+    pieces_read_time,
+    pieces_time,
+)
 from tilewright.cost.loops import loop_price
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.operands import Blocks, apart_lines_time
@@ -61,6 +67,8 @@ __all__ = [
     "memory_time",
     "of_memory",
     "own_rows_time",
+    "pieces_read_time",
+    "pieces_time",
     "score_cycles",
     "shared_units_time",
     "simulated",

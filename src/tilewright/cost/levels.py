@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from tilewright.cost.machine import SIXTEENTHS, Machine, beyond
 from tilewright.ir.tile import LINE_BYTES
-from tilewright.shape import Expr, constant, maximum, total
+from tilewright.shape import Expr, ceil_div, constant, maximum, total
 
 PRIVATE = 0.5  # of a cache that nobody else uses: what is read again in turns is there still
 
@@ -69,6 +69,12 @@ def pieces_time(pieces: Expr, whole: Expr, machine: Machine, far: Expr | None = 
     return of_memory(more, whole, machine) + pieces * near * missed // SIXTEENTHS
 
 
+def pieces_read_time(pieces: Expr, size: Expr, whole: Expr, machine: Machine) -> Expr:
+    """Picoseconds to read so many pieces of ``size`` bytes, which lie apart in ``whole`` bytes."""
+    lines = pieces * ceil_div(size, LINE_BYTES)
+    return lines * line_rate(machine, whole) + pieces_time(pieces, whole, machine)
+
+
 def unforeseen_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
     """What so many lines take more that hardware does not ask for ahead, of ``whole`` bytes.
 
@@ -103,6 +109,7 @@ __all__ = [
     "memory_time",
     "moved_lines",
     "of_memory",
+    "pieces_read_time",
     "pieces_time",
     "unforeseen_time",
 ]

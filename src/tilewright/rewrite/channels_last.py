@@ -46,6 +46,8 @@ from tilewright.rewrite.orders import (
 from tilewright.shape import Expr
 
 FEW_CHANNELS = 4  # an input with no more of them is read through its transposition at no cost
+# Of each of several groups: vectors run across groups in either order, or hold few channels.
+FEW_OF_GROUP = 8
 MOST_ROUNDS = 4  # what one leaves may pay in the next: simplifying moves transpositions
 
 NEEDED = 1 << 10  # transpositions that it is worth where tiles have no other layout
@@ -331,8 +333,8 @@ def _gain(x: Node) -> int:
 
     With them first, a convolution of several taps copies its pixels for taps; of a few channels
     that may be less than to transpose image and result. To many channels the conversions are little
-    work in comparison. One of a single tap has a variant with the channels last of its own, if that
-    is better.
+    work in comparison. Groups of few channels are computed alike in both orders. One of a single
+    tap has a variant with the channels last of its own, if that is better.
     """
     primitive = x.primitive
     if not isinstance(primitive, Convolve):
@@ -343,10 +345,10 @@ def _gain(x: Node) -> int:
     taps = not all(size.is_constant and size.value == 1 for size in weights[2:])
     if taps and _are_few(weights[1]) and _copies_little(primitive, weights):
         return 1
-    depthwise = primitive.groups > 1 and weights[1].is_constant and weights[1].value == 1
+    in_groups = primitive.groups > 1 and _are_few(weights[1], FEW_OF_GROUP)
     per_group = weights[0].value // primitive.groups if weights[0].is_constant else 0
     many = per_group >= MANY_CHANNELS and (taps or primitive.groups > 1)
-    return 3 if (taps and not depthwise) or many else 1
+    return 3 if (taps and not in_groups) or many else 1
 
 
 def _copies_little(primitive: Convolve, weights: Shape) -> bool:
@@ -369,5 +371,5 @@ def _copies_little(primitive: Convolve, weights: Shape) -> bool:
     return copied <= TRANSPOSED * (channels * strides[0] * strides[1] + outputs)
 
 
-def _are_few(channels: Expr) -> bool:
-    return channels.is_constant and channels.value <= FEW_CHANNELS
+def _are_few(channels: Expr, most: int = FEW_CHANNELS) -> bool:
+    return channels.is_constant and channels.value <= most

@@ -284,7 +284,7 @@ class FunctionFrame:
             self.emitter.gep(self.pointers[place.buffer.name], dtype, self.index(place.offset))
             for place in (target, left, right)
         ]
-        single = right.panel < wide and sizes[1] is constant(right.panel)
+        single = right.panel < wide and sizes[1].is_constant and sizes[1].value <= right.panel
         assert single or right.panel in (0, wide), "panels as wide as a tile, or a single one"
         strides = (target.row, left.row, left.depth, right.row, right.depth)
         target_row, left_row, left_deep, *right_strides = map(self.index, strides)

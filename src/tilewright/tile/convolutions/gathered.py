@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
-from tilewright.cost import Machine, contraction_time
+from tilewright.cost import Machine, contraction_time, pieces_read_time
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -89,12 +89,20 @@ def gathered_time(nest: ProductNest, node: Node, machine: Machine, after: Expr |
     if isinstance(nest.left, RunTable) and nest.left.zeros is not None:
         met = replace(nest.depth, extent=_met_depth(nest, node))
         nest = replace(nest, steps=replace(nest.steps, axes=(met, *nest.steps.axes[1:])))
-    elements, size = product(node.inputs[0].shape), nest.dtype.bytes
-    read = constant(0)
-    if isinstance(nest.left, RunTable):
-        shown = machine.core.streams.left_shown
-        read = elements // 64 * machine.reading(elements, size, 2) * shown // 8
+    read = _read_time(nest, node, machine) if isinstance(nest.left, RunTable) else constant(0)
     return contraction_time(nest, machine, symbol(THREADS), after=read + after)
+
+
+def _read_time(nest: ProductNest, node: Node, machine: Machine) -> Expr:
+    """Picoseconds to read the data once; a piece of every pixel for each group, after the other."""
+    primitive, data = node.primitive, node.inputs[0]
+    assert isinstance(primitive, Convolve)
+    elements, size = product(data.shape), nest.dtype.bytes
+    shown = machine.core.streams.left_shown
+    if primitive.groups == 1:
+        return elements // 64 * machine.reading(elements, size, 2) * shown // 8
+    pieces = primitive.groups * product(data.shape[:-1])
+    return pieces_read_time(pieces, node.inputs[1].shape[1] * size, elements * size, machine)
 
 
 def _met_depth(nest: ProductNest, node: Node) -> Expr:

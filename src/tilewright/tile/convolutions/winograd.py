@@ -24,6 +24,7 @@ from tilewright.cost import (
     Machine,
     contraction_time,
     contraction_work,
+    pieces_time,
     taken_time,
     workers_for,
 )
@@ -40,6 +41,7 @@ from tilewright.shape import (
     maximum,
     product,
     symbol,
+    total,
 )
 from tilewright.target.core_model import LINE_ELEMENTS
 from tilewright.tile.convolutions.winograd_bands import (
@@ -64,6 +66,7 @@ from tilewright.tile.products.contraction import (
 )
 from tilewright.tile.products.frame import Frame, RegisterTile
 from tilewright.tile.products.program import BlockSizes, product_program
+from tilewright.tile.products.tiles import as_wide
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import (
     THREADS,
@@ -158,7 +161,8 @@ def winograd_band(
     sizes = BandSizes.of(tiles, tile)
     bands = maximum(tiles.node.shape[0] * sizes.tall * sizes.wide, 1)
     usual = ceil_div(tiles.count, bands)
-    products = _products(kernel, fresh(), tile, tiles, winograd_spaces(tiles), usual)
+    spaces = winograd_spaces(tiles)
+    products = _products(kernel, fresh, tile, tiles, spaces, usual, machine)
     return band_variant(kernel, fresh(), tiles, sizes, products, machine)
 
 
@@ -169,7 +173,7 @@ def winograd_steps(
     tiles = Tiles.of(kernel.seed, form)
     data, sums = winograd_spaces(tiles)
     first = data_step(kernel, fresh(), tiles, tile.room, data)
-    products = _products(kernel, fresh(), tile, tiles, (data, sums), tiles.count)
+    products = _products(kernel, fresh, tile, tiles, (data, sums), tiles.count, machine)
     last = result_step(kernel, fresh(), tiles, tile.room, sums)
     first, last = with_masks((first, last), machine)
     before, after = (step_price(step, machine).alone // 1000 + 1 for step in (first, last))
@@ -195,13 +199,32 @@ def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
     taken = taken_time(read, machine, before, workers, weights + made)
     taken = taken + taken_time(made, machine, workers, after)
     times = first.time(machine, threads) + last.time(machine, threads)
-    return times + contraction_time(nest, machine, threads) + taken
+    times = times + contraction_time(nest, machine, threads)
+    if dict(nest.batch)["_b1"] is not constant(1):  # each group has a piece of every row
+        pieces = images * nest.m
+        apart = (pieces_time(pieces, moved, machine) for moved in (read, made))
+        times = times + total(apart) // workers
+    return times + taken
 
 
 # ---------------------------------------------------------------- contractions
 
 
 def _products(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, tiles: Tiles,
+    spaces: tuple[Workspace, Workspace], count: Expr, machine: Machine,
+) -> LoweredStep:  # fmt: skip
+    """One contraction per product and group, whose panels are no wider than the channels made."""
+
+    def of(size: RegisterTile) -> LoweredStep:
+        return _products_of(kernel, fresh(), size, tiles, spaces, count)
+
+    usual = of(tile)
+    narrow = as_wide(tile, ProductNest.of(usual.program), machine)
+    return usual if narrow is tile else of(narrow)
+
+
+def _products_of(
     kernel: Kernel,
     lowering: Lowering,
     tile: RegisterTile,

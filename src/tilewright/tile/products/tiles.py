@@ -8,6 +8,7 @@ sizes decides: level 0 comes before level 1, the blocks, and knows nothing of th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tilewright.cost import Machine, tiles_time
 from tilewright.ir.product_nest import ProductNest
@@ -18,6 +19,8 @@ from tilewright.shape import Expr, Scope
 from tilewright.target.core_model import tallest
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.variants import THREADS, LoweredStep
+
+FLOAT_BYTES = 4  # of the elements by which tiles are counted
 
 
 def kernel_tiles(
@@ -36,6 +39,9 @@ def kernel_tiles(
         return usual
     lanes, fitting = max(1, machine.target.vector_bytes // nest.dtype.bytes), others
     if nest.n.is_constant:
+        narrow = as_wide(usual, nest, machine)
+        if narrow is not usual:
+            return narrow
         most = -(-nest.n.value // lanes) * lanes
         fitting = [size for size in others if size.for_type(nest.dtype).columns <= most]
     if not fitting:
@@ -45,6 +51,22 @@ def kernel_tiles(
     prices = tuple(_price(each, machine, lanes) for each in nests)
     (chosen,) = covering_tiles(Problem((), prices, scope, THREADS, machine.target))
     return sizes[chosen]
+
+
+def as_wide(tile: RegisterTile, nest: ProductNest, machine: Machine) -> RegisterTile:
+    """The tile no wider than the columns of ``nest``, if they are known and lie in panels.
+
+    In wider panels, most of what lies in caches would be of no column.
+    """
+    if not (nest.n.is_constant and nest.right.panel):
+        return tile
+    size, vector = nest.dtype.bytes, machine.target.vector_bytes
+    vectors = -(-nest.n.value * size // vector)
+    if not 0 < vectors * vector < tile.for_type(nest.dtype).columns * size:
+        return tile
+    listed = isinstance(nest.left, RunTable)
+    rows = tallest(machine.target.free_registers, vectors, listed=listed)
+    return replace(tile, rows=rows, columns=vectors * vector // FLOAT_BYTES)
 
 
 def _price(nest: ProductNest, machine: Machine, lanes: int) -> Expr:

@@ -13,6 +13,7 @@ what is made for each is turned back on its way out. Start with :class:`ChannelT
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product as product_of
 from math import prod
 
 from tilewright.ir.dtype import DType
@@ -23,7 +24,6 @@ from tilewright.ir.scalar import MULTIPLY_ADD
 from tilewright.ir.tile import (
     Apply,
     Load,
-    Loop,
     TileBuffer,
     TransposeBlock,
     Value,
@@ -46,22 +46,21 @@ from tilewright.tile.nests import grid_axis, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.group_geometry import (
     COLUMNS,
+    OUTPUTS,
     blocks_of,
     channels_come_first,
     group_vectors,
     is_free_of,
+    made_beside,
     most_rows,
     tile_geometry,
 )
-
-OUTPUTS = 8  # of a tile: as many sums are in flight
-PIECE = 4  # channels that are moved together where fewer are left than a vector has
-
+from tilewright.tile.windows.lane_loops import LaneLoops
 
 Lines = Callable[[Callable[[Expr], None]], None]  # the lines of taps, given what to do of each
 
 
-class ChannelTiles:
+class ChannelTiles(LaneLoops):
     """One task: a block of rows and columns of outputs for the channels of one vector."""
 
     adding = MULTIPLY_ADD
@@ -79,6 +78,7 @@ class ChannelTiles:
         self.targets = target_buffers(kernel)
         self.lanes = target.vector_bytes // self.summed.bytes
         self.free = target.free_registers
+        self.beside = made_beside(self.made, self.steps, self.free)
         self.near = target.levels[1].capacity
         self.weights = group_vectors(self._weights(), primitive.groups, self.lanes)
         self.last = len(self.geometry.kernel) - 1
@@ -142,57 +142,7 @@ class ChannelTiles:
             dtype or self.summed, constant(vectors * self.lanes), fixed=True
         )
 
-    # ------------------------------------------------------------ loops
-
-    def loop(
-        self, begin: Expr | int, end: Expr | int, extent: int, body: Callable[[Expr], None]
-    ) -> None:
-        """``body`` for a variable in [begin, end), which lies within [0, extent).
-
-        Ends of images are left as they are written: proving what cannot be simpler takes longer
-        than all else.
-        """
-        first, last = constant(0) + begin, constant(0) + end
-        if first.is_constant and last.is_constant and last.value <= first.value:
-            return
-        self.lowering.open()
-        variable = self.lowering.variable(constant(extent))
-        body(variable)
-        self.lowering.emit(Loop(str(variable), first, last, self.lowering.close()))
-
-    def each(self, count: int, body: Callable[[Expr], None]) -> None:
-        """``body`` for every number below ``count``."""
-        if count == 1:
-            body(constant(0))
-        else:
-            self.loop(0, count, count, body)
-
-    def vector(self, body: Callable[[Expr], None], lanes: int | None = None) -> None:
-        """``body`` for every lane of one vector."""
-        lanes = lanes or self.lanes
-        self.lowering.open()
-        lane = self.lowering.variable(constant(lanes))
-        body(lane)
-        inside = self.lowering.close()
-        self.lowering.emit(Loop(str(lane), constant(0), constant(lanes), inside, independent=True))
-
-    def channels(self, count: Expr, most: int, body: Callable[[Expr], None]) -> None:
-        """``body`` for ``count`` channels, ``most`` vectors or less, as far as they fill any."""
-        resolve = self.lowering.scope.resolve
-        whole = resolve(count // self.lanes)
-        self.loop(
-            0, whole, most,
-            lambda number: self.vector(
-                lambda lane: body(lane if most == 1 else number * self.lanes + lane)
-            ),
-        )  # fmt: skip
-        done = whole * self.lanes
-        pieces = resolve((count - done) // PIECE)
-        self.loop(
-            0, pieces, self.lanes // PIECE,
-            lambda number: self.vector(lambda lane: body(done + number * PIECE + lane), PIECE),
-        )  # fmt: skip
-        self.loop(resolve(done + pieces * PIECE), resolve(count), most * self.lanes, body)
+    # ------------------------------------------------------------ vectors
 
     def put(self, buffer: TileBuffer, vector: Expr, lane: Expr, value: Value) -> None:
         self.lowering.store(buffer, vector * self.lanes + lane, value)
@@ -221,22 +171,33 @@ class ChannelTiles:
             self.top = maximum(0, minimum(top, height))
             bottom = minimum(height, top + geometry.span(0, self.rows))
             inside = maximum(0, bottom - self.top)
-        self.loop(0, inside, self.height, self._copied)
+        self._copies(inside)
         self._prepare(inside)
         self.is_same = True
         self.loop(0, self.rows, self.most_rows, self._row)
         return self.is_same
 
+    def _copies(self, inside: Expr) -> None:
+        """So many rows of the operand in scratch."""
+        if self.channels_last or self.members == 1:
+            self.loop(0, inside, self.height, self._copied)
+        else:  # rows of a member follow each other in memory
+            self.each(self.members, lambda member: self.loop(
+                0, inside, self.height, lambda row: self._turned(member, row)))  # fmt: skip
+
     def _copied(self, row: Expr) -> None:
         """A row of the operand in scratch, of each member of the groups."""
-        self.each(self.members, lambda member: self._cleared(self._line(member, row)))
-        rows = [self.top + row] if self.last else []
         if not self.channels_last:
-            self.each(self.members, lambda member: self._turned(member, row, rows))
-        elif self.members == 1:
-            self.loop(self.begin, self.end, self.pitch, lambda x: self._pixel(x, row, rows))
-        else:
-            self.loop(self.begin, self.end, self.pitch, lambda x: self._apart(x, row, rows))
+            self._turned(constant(0), row)
+            return
+        self.each(self.members, lambda member: self._cleared(self._line(member, row)))
+        rows = self._place_of(row)
+        pixel = self._pixel if self.members == 1 else self._apart
+        self.loop(self.begin, self.end, self.pitch, lambda x: pixel(x, row, rows))
+
+    def _place_of(self, row: Expr) -> list[Expr]:
+        """The row of the operand that lies in such a row of scratch."""
+        return [self.top + row] if self.last else []
 
     def _prepare(self, inside: Expr) -> None:
         """What is left to do when so many rows have been copied."""
@@ -254,11 +215,12 @@ class ChannelTiles:
             self.band, select(partly, self.reached, self.end), self.reached, self.pitch, base
         )
 
-    def _turned(self, member: Expr, row: Expr, rows: list[Expr]) -> None:
-        """A row of data that has its channels first."""
+    def _turned(self, member: Expr, row: Expr) -> None:
+        """A row of data that has its channels first, of one member of the groups."""
+        self._cleared(self._line(member, row))
         operand, shape = self.geometry.operand, self.geometry.operand.shape
         channel = self.group * self.members + member
-        place = (self.batch, channel, *rows, self.origin + self.begin)
+        place = (self.batch, channel, *self._place_of(row), self.origin + self.begin)
         base = self._line(member, row) + self.begin
         self.lowering.emit(
             TransposeBlock(
@@ -303,15 +265,16 @@ class ChannelTiles:
         apart = self.output_step, self.tap_step
 
         def cleared(start: Expr, outputs: int, made: Expr) -> None:
-            first = made * COLUMNS + start
-            for output in range(outputs):
-                self.vector(lambda lane, o=output: self.put(
-                    self.sums, first + o, lane, self._start((begin, end), made, lane)))  # fmt: skip
+            for number, output in product_of(range(self.beside), range(outputs)):
+                own = made + number
+                self.vector(lambda lane, own=own, o=output: self.put(
+                    self.sums, own * COLUMNS + start + o, lane,
+                    self._start((begin, end), own, lane)))  # fmt: skip
 
         def summed(start: Expr, outputs: int, made: Expr, lines: Lines) -> None:
             def member(number: Expr) -> None:
                 place = self._line(number, above)
-                for taps in blocks_of(self.steps, outputs, apart, self.free):
+                for taps in blocks_of(self.steps, outputs, apart, self.free, self.beside):
                     self._along(taps, lambda first, count: lines(lambda tap: self._tile(
                         (place, tap), (made, number), first, count, start, outputs)))  # fmt: skip
 
@@ -351,7 +314,8 @@ class ChannelTiles:
         whole = ceil_div(self.columns, OUTPUTS) - halves
 
         def each(start: Expr, outputs: int) -> None:
-            self.each(self.made, lambda made: body(start, outputs, made))
+            self.each(self.made // self.beside,
+                      lambda number: body(start, outputs, number * self.beside))  # fmt: skip
 
         self.loop(0, whole, COLUMNS // OUTPUTS, lambda n: each(n * OUTPUTS, OUTPUTS))
         self.loop(0, halves, 1, lambda _: each(whole * OUTPUTS, half))
@@ -374,24 +338,27 @@ class ChannelTiles:
         stride, dilation = self.output_step, self.tap_step
         place = above + tap * ((geometry.dilations[0] if self.last else 0) * self.pitch)
         base = place + start * stride + first * dilation
-        outer = [*channel, tap] if self.last else [*channel]
-        sums_at = channel[0] * COLUMNS + start
+        made, member = channel
+        outer = [member, tap] if self.last else [member]
+        tile = [(m, o) for m in range(self.beside) for o in range(outputs)]
+        at = [(made + m) * COLUMNS + start + o for m, o in tile]
 
         def body(lane: Expr) -> None:
-            sums = [self.at(self.sums, sums_at + o, lane) for o in range(outputs)]
+            sums = {t: self.at(self.sums, a, lane) for t, a in zip(tile, at, strict=True)}
             pairs = [
                 (o * stride + t * dilation, o, t) for o in range(outputs) for t in range(count)
             ]
             near = {place: self.at(self.band, base + place, lane) for place, _, _ in pairs}
             for place, o, t in sorted(pairs):
                 read = near[place]
-                index = (self.block, *outer, first + t, lane)
-                weight = self.lowering.value(self.weights, index)
-                sums[o] = self.lowering.let(
-                    Apply(self.adding, (read, weight, sums[o]), self.summed)
-                )
-            for o, value in enumerate(sums):
-                self.put(self.sums, sums_at + o, lane, value)
+                for m in range(self.beside):
+                    index = (self.block, made + m, *outer, first + t, lane)
+                    weight = self.lowering.value(self.weights, index)
+                    sums[m, o] = self.lowering.let(
+                        Apply(self.adding, (read, weight, sums[m, o]), self.summed)
+                    )
+            for a, value in zip(at, sums.values(), strict=True):
+                self.put(self.sums, a, lane, value)
 
         self.vector(body)
 

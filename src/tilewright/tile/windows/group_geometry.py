@@ -18,6 +18,7 @@ from tilewright.tile.windows.bands import Geometry
 
 TOGETHER = 64  # multiply-adds of one loop body; of more, LLVM moves loads ahead and sums to memory
 IN_FLIGHT = 2  # registers for what is read, one of them ahead
+OUTPUTS = 8  # of a tile: as many sums are in flight
 COLUMNS = 64  # of outputs in a task at most
 ROWS = 16  # of outputs in a task at most; as many as windows reach beyond them, if these are more
 
@@ -57,8 +58,18 @@ def _usual_rows(geometry: Geometry) -> int:
     return max(ROWS, geometry.reach(0))
 
 
+def made_beside(made: int, taps: int, free: int) -> int:
+    """How many of the channels that are made of a group a tile has beside each other.
+
+    Two, if their sums and the weights of some taps fit the registers: what is read is loaded once
+    for both.
+    """
+    fits = 2 * (OUTPUTS + min(taps, 2)) + IN_FLIGHT <= free
+    return 2 if fits and made % 2 == 0 else 1
+
+
 def blocks_of(
-    taps: int, outputs: int, apart: tuple[int, int], free: int
+    taps: int, outputs: int, apart: tuple[int, int], free: int, beside: int
 ) -> list[tuple[int, int, int]]:
     """Taps along a row in blocks of which so many ``free`` registers hold the weights.
 
@@ -66,8 +77,8 @@ def blocks_of(
     row, ``outputs`` and taps lie so many vectors ``apart``.
     """
     stride, dilation = apart
-    most = max(1, TOGETHER // outputs)
-    room = max(1, free - outputs - IN_FLIGHT)
+    most = max(1, TOGETHER // (outputs * beside))
+    room = max(1, (free - outputs * beside - IN_FLIGHT) // beside)
     if (outputs - 1) * stride // dilation + 1 > room:  # taps that meet outputs at a time
         most = min(most, room)
     blocks = -(-taps // most)

@@ -23,8 +23,8 @@ from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, less, product, select
 from tilewright.target import Target
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.windows.channel_tiles import OUTPUTS, ChannelTiles
-from tilewright.tile.windows.group_geometry import COLUMNS, group_vectors
+from tilewright.tile.windows.channel_tiles import ChannelTiles
+from tilewright.tile.windows.group_geometry import COLUMNS, OUTPUTS, group_vectors
 from tilewright.tile.windows.paired_sums import PairedSums, give_integers, integers, word_of
 
 
@@ -88,7 +88,7 @@ class PairTiles(ChannelTiles):
             (select(partly, self.reached, self.end), self.reached),
         ):
             self.clear(self.lines, begin, end, self.width, base)
-        rows = [self.top + row] if self.last else []
+        rows = self._place_of(row)
         operand = self.geometry.operand
         if self.channels_last:
             self.loop(self.begin, self.end, self.width, lambda x: self._bytes(x, base + x, rows))
