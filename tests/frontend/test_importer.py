@@ -296,15 +296,16 @@ def test_operators_that_onnx_defines_by_others_are_expanded():
 
 def test_strings_and_sequences_pass_between_references_only():
     nodes = [
-        NODE("SequenceConstruct", ["x", "x"], ["s"]),
+        NODE("SequenceConstruct", ["w", "x"], ["s"]),
         NODE("SequenceAt", ["s", "at"], ["z"]),
         NODE("Neg", ["z"], ["y"]),
     ]
-    proto = model(nodes, [tensor("x", ["n"]), tensor("at", [], INT64)], [tensor("y", ["n"])])
+    inputs = [tensor("x", ["n"]), tensor("w", ["m"]), tensor("at", [], INT64)]
+    proto = model(nodes, inputs, [tensor("y", ["k"])])
     graph, report = import_model(proto)
     assert report.opaque == {"SequenceAt": 1, "SequenceConstruct": 1}
     x = x_like(3)
-    assert np.array_equal(run(graph, x=x, at=np.array(1))["y"], -x)
+    assert np.array_equal(run(graph, x=x, w=x_like(2), at=np.array(1))["y"], -x)
 
 
 def test_fallback_error_lists_every_operator():
@@ -543,7 +544,7 @@ def test_labels_say_where_a_node_comes_from():
 
 
 def test_a_rank_is_told_by_the_type_of_a_cast_behind():
-    """As torch.onnx.export writes nn.EmbeddingBag."""
+    """Of a loop that inserts in front, which stays with the reference."""
     proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
         g (float[n, 4] x, int64 k) => (double[m, 4] y, float total) {
             empty = SequenceEmpty()
@@ -552,7 +553,8 @@ def test_a_rank_is_told_by_the_type_of_a_cast_behind():
                 row = Gather<axis = 0>(x, i)
                 axis = Constant<value = int64[1] {0}>()
                 one = Unsqueeze(row, axis)
-                after = SequenceInsert(before, one)
+                first = Constant<value_int = 0>()
+                after = SequenceInsert(before, one, first)
             }>
             joined = ConcatFromSequence<axis = 0>(rows)
             same = Identity(joined)
@@ -564,7 +566,7 @@ def test_a_rank_is_told_by_the_type_of_a_cast_behind():
     for k in (1, 3):
         x = x_like(5, 4)
         y, total = compiled(x, np.array(k))
-        assert y.dtype == np.float64 and np.array_equal(y, x[:k].astype(np.float64))
+        assert y.dtype == np.float64 and np.array_equal(y, x[:k][::-1].astype(np.float64))
         assert np.isclose(total, x[:k].sum())
     del proto.graph.output[0].type.tensor_type.shape.dim[:]
     proto.graph.output[0].type.tensor_type.ClearField("shape")
