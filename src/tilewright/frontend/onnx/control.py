@@ -60,8 +60,8 @@ def _top_k(operands: Sequence[Node | None], attributes: dict[str, Any], scope: S
     if data is None or not -data.rank <= axis < data.rank:
         return []
     sizes = list(data.shape)
-    is_known = wanted is not None and wanted.size == 1
-    sizes[axis] = scope.resolve(wanted.reshape(-1)[0]) if is_known else scope.fresh("topk")
+    known = [] if wanted is None or wanted.size != 1 else [*wanted.reshape(-1)]
+    sizes[axis] = scope.resolve(known[0]) if known else scope.fresh("topk")
     return [TensorType(kind, tuple(sizes)) for kind in (data.dtype, DType.INT64)]
 
 
