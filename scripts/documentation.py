@@ -30,23 +30,31 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md"}
 DOMAINS = {"": "ONNX", "ai.onnx.ml": "ONNX-ML"}
 FILLED_IN = "…"  # a part of a message that is known only for a node
-UNKNOWN_ELEMENTS = "the elements of the sequence are known in a call only"
+UNKNOWN_ELEMENTS = (
+    "the sequence is neither of known elements, nor parts of a tensor, nor what a loop appends, "
+    "all of one shape"
+)
+UNKNOWN_NUMBER = "the number of elements or the position is known in a call only, or it is outside"
 NEEDED = "the sequence is needed as a whole: a result, say"
 # The importer runs these itself: constants are read, bodies are models of their own, and sequences
 # are taken apart.
 IMPORTED = {
     "Constant": "",
     "If": "a branch handles sequences, optionals or strings",
-    "Loop": "the body handles sequences, optionals or strings",
+    "Loop": (
+        "the body handles optionals, strings, or sequences in another way than to append to them "
+        "or to read what is known before"
+    ),
     "Scan": "the body handles sequences, optionals or strings, or the opset is below 9",
-    "ConcatFromSequence": UNKNOWN_ELEMENTS,
-    "SequenceAt": f"{UNKNOWN_ELEMENTS}, or the position is, or it is outside",
+    "ConcatFromSequence": f"{UNKNOWN_ELEMENTS}; long parts are joined along another axis",
+    "SequenceAt": f"{UNKNOWN_ELEMENTS}; elements differ in shape and the position is not known",
     "SequenceConstruct": NEEDED,
     "SequenceEmpty": NEEDED,
-    "SequenceErase": f"{UNKNOWN_ELEMENTS}, or the position is, or it is outside; {NEEDED}",
-    "SequenceInsert": f"{UNKNOWN_ELEMENTS}, or the position is, or it is outside; {NEEDED}",
+    "SequenceErase": f"{UNKNOWN_NUMBER}; {NEEDED}",
+    "SequenceInsert": f"{UNKNOWN_NUMBER}, outside of a loop; {NEEDED}",
     "SequenceLength": UNKNOWN_ELEMENTS,
-    "SplitToSequence": f"the number of parts is known in a call only; {NEEDED}",
+    "SequenceMap": f"{UNKNOWN_ELEMENTS}; its results differ in shape; {NEEDED}",
+    "SplitToSequence": f"the length of all parts is known in a call only; {NEEDED}",
 }
 
 INTRODUCTION = """\

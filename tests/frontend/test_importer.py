@@ -296,15 +296,16 @@ def test_operators_that_onnx_defines_by_others_are_expanded():
 
 def test_strings_and_sequences_pass_between_references_only():
     nodes = [
-        NODE("SequenceConstruct", ["x", "x"], ["s"]),
+        NODE("SequenceConstruct", ["w", "x"], ["s"]),
         NODE("SequenceAt", ["s", "at"], ["z"]),
         NODE("Neg", ["z"], ["y"]),
     ]
-    proto = model(nodes, [tensor("x", ["n"]), tensor("at", [], INT64)], [tensor("y", ["n"])])
+    inputs = [tensor("x", ["n"]), tensor("w", ["m"]), tensor("at", [], INT64)]
+    proto = model(nodes, inputs, [tensor("y", ["k"])])
     graph, report = import_model(proto)
     assert report.opaque == {"SequenceAt": 1, "SequenceConstruct": 1}
     x = x_like(3)
-    assert np.array_equal(run(graph, x=x, at=np.array(1))["y"], -x)
+    assert np.array_equal(run(graph, x=x, w=x_like(2), at=np.array(1))["y"], -x)
 
 
 def test_fallback_error_lists_every_operator():
@@ -543,7 +544,7 @@ def test_labels_say_where_a_node_comes_from():
 
 
 def test_a_rank_is_told_by_the_type_of_a_cast_behind():
-    """As torch.onnx.export writes nn.EmbeddingBag."""
+    """Of a loop that inserts in front, which stays with the reference."""
     proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
         g (float[n, 4] x, int64 k) => (double[m, 4] y, float total) {
             empty = SequenceEmpty()
@@ -552,7 +553,8 @@ def test_a_rank_is_told_by_the_type_of_a_cast_behind():
                 row = Gather<axis = 0>(x, i)
                 axis = Constant<value = int64[1] {0}>()
                 one = Unsqueeze(row, axis)
-                after = SequenceInsert(before, one)
+                first = Constant<value_int = 0>()
+                after = SequenceInsert(before, one, first)
             }>
             joined = ConcatFromSequence<axis = 0>(rows)
             same = Identity(joined)
@@ -564,7 +566,7 @@ def test_a_rank_is_told_by_the_type_of_a_cast_behind():
     for k in (1, 3):
         x = x_like(5, 4)
         y, total = compiled(x, np.array(k))
-        assert y.dtype == np.float64 and np.array_equal(y, x[:k].astype(np.float64))
+        assert y.dtype == np.float64 and np.array_equal(y, x[:k][::-1].astype(np.float64))
         assert np.isclose(total, x[:k].sum())
     del proto.graph.output[0].type.tensor_type.shape.dim[:]
     proto.graph.output[0].type.tensor_type.ClearField("shape")
@@ -587,3 +589,42 @@ def test_the_sizes_of_a_sort_are_those_of_its_operands():
     for n, m in ((2, 5), (0, 4), (3, 0), (1, 1)):
         x = x_like(n, m, 3)
         assert np.array_equal(run(graph, x=x)["y"], -np.sort(-x, axis=1) + x)
+
+
+def test_sizes_that_a_later_output_of_an_operator_decides_must_agree():
+    """The inverse of Unique picks of rows, whose number it must have; a call checks that."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 17]>
+        g (int64[m] x, float[n, 5] rows) => (float[k] y, int64[u] values) {
+            values, firsts, inverse = Unique(x)
+            last = Constant<value_ints = [-1]>()
+            places = Unsqueeze(inverse, last)
+            y = GatherND<batch_dims = 1>(rows, places)
+        }""")
+    compiled = compile_model(proto, levels=["x86-64"])
+    for values in ([7, 3, 7, 9], [4], []):
+        x, rows = np.array(values, np.int64), x_like(len(values), 5)
+        y, found = compiled(x, rows)
+        wanted, inverse = np.unique(x, return_inverse=True)
+        assert np.array_equal(found, wanted)
+        assert np.array_equal(y, rows[np.arange(len(values)), inverse])
+    with pytest.raises(DimensionError):
+        compiled(np.array([1, 2, 3]), x_like(2, 5))
+
+
+def test_greatest_elements_of_unknown_number_have_the_other_sizes_of_the_data():
+    """As in a step of a beam search: the best of all beams, and the rows that they come from."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 17]>
+        g (float[b, n] scores, float[b, n, t] rows, int64[1] k) => (float[b, c, t] y) {
+            best, places = TopK(scores, k)
+            last = Constant<value_ints = [-1]>()
+            chosen = Unsqueeze(places, last)
+            y = GatherND<batch_dims = 1>(rows, chosen)
+        }""")
+    graph, _ = import_model(proto)
+    assert [str(s) for s in graph.outputs[0][1].shape][::2] == ["b", "t"]
+    assert graph.guards == ()
+    compiled = compile_model(proto, levels=["x86-64"])
+    for b, n, t, k in ((2, 5, 3, 2), (1, 1, 1, 1), (0, 4, 2, 3), (2, 3, 0, 1)):
+        scores, rows = x_like(b, n), x_like(b, n, t)
+        wanted = np.take_along_axis(rows, np.argsort(-scores, axis=1)[:, :k, None], axis=1)
+        assert np.array_equal(compiled(scores, rows, np.array([k])), wanted)

@@ -33,6 +33,18 @@ Activation = Callable[[Node], Node]
 
 
 @dataclass(frozen=True)
+class Weights:
+    """What a recurrent operator multiplies by, whichever way it is stored.
+
+    ``sums`` makes, of the inputs [S, B, I], the products with the weights of one direction,
+    [S, B, G * H]; ``recurrent`` holds the weights of states [directions, G * H, H].
+    """
+
+    sums: Callable[[Builder, Node, int], Node]
+    recurrent: Node
+
+
+@dataclass(frozen=True)
 class _Direction:
     """Weights of one of ``directions``: ``recurrent`` [G * H, H], biases [G * H], activations."""
 
@@ -147,28 +159,52 @@ def _lstm_step(d: _Direction, inputs: Node, state: State) -> State:
 # ---------------------------------------------------------------- sequences
 
 
+def long_short_term_memory(context: RuleContext, weights: Weights) -> list[Node]:
+    """The outputs of an LSTM with these weights; operands from the bias on are those of ONNX's."""
+    return _of_weights(context, weights, _lstm_step, 4, ("Sigmoid", "Tanh", "Tanh"))
+
+
 def _sequences(
     context: RuleContext, step: Step, gates: int, defaults: tuple[str, ...]
 ) -> list[Node]:
     """Y and the final states of a recurrent operator with ``gates`` gates."""
-    b = Builder(context)
     require_native(context)
-    batch_first = context.integer("layout", 0) != 0
-    x = context.operand(0)
-    x = transpose(x, [1, 0, 2]) if batch_first else x
+    recurrent = context.operand(2)
+    count = _directions(context)
+    for weights in (context.operand(1), recurrent):
+        context.require_equal(weights.shape[0], constant(count), "the number of directions")
+    rows = context.operand(1).shape[1]
+    context.require_equal(rows, recurrent.shape[1], "rows of the weights differ")
+
+    def sums(b: Builder, x: Node, index: int) -> Node:
+        return contract(b, x, _part(b, context.operand(1), index), [(2, 1)])
+
+    return _of_weights(context, Weights(sums, recurrent), step, gates, defaults)
+
+
+def _directions(context: RuleContext) -> int:
     direction = context.text("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         raise InvalidModelError(f"direction is {direction!r}", where=context.where)
-    count = 2 if direction == "bidirectional" else 1
+    return 2 if direction == "bidirectional" else 1
+
+
+def _of_weights(
+    context: RuleContext, weights: Weights, step: Step, gates: int, defaults: tuple[str, ...]
+) -> list[Node]:
+    b = Builder(context)
+    batch_first = context.integer("layout", 0) != 0
+    x = context.operand(0)
+    x = transpose(x, [1, 0, 2]) if batch_first else x
+    count = _directions(context)
     runs: list[tuple[Node, State]] = []
     for index in range(count):
-        d = _direction(b, index, count, gates, defaults, len(defaults) == 3)
-        inputs = contract(b, x, _part(b, context.operand(1), index), [(2, 1)])
-        inputs = d.plus_bias(inputs, d.input_bias, 0, gates)
+        d = _direction(b, weights.recurrent, index, count, gates, defaults)
+        inputs = d.plus_bias(weights.sums(b, x, index), d.input_bias, 0, gates)
         operands = (5, 6) if len(defaults) == 3 else (5,)
         shape = [inputs.shape[1], d.hidden]
         state = tuple(_initial(b, i, index, shape, x.dtype) for i in operands)
-        backward = direction == "reverse" or index == 1
+        backward = index == 1 or context.text("direction", "forward") == "reverse"
         runs.append(_run(d, inputs, state, step, backward))
     return _outputs(b, runs, batch_first)[: max(context.output_count, 1)]
 
@@ -300,21 +336,15 @@ def _initial(b: Builder, operand: int, index: int, shape: list[Expr], dtype: DTy
 
 
 def _direction(
-    b: Builder, index: int, count: int, gates: int, defaults: tuple[str, ...], is_lstm: bool
+    b: Builder, recurrent: Node, index: int, count: int, gates: int, defaults: tuple[str, ...]
 ) -> _Direction:
     context = b.context
-    recurrent = context.operand(2)
-    for operand in (1, 2):
-        given = context.operand(operand).shape[0]
-        context.require_equal(given, constant(count), "the number of directions")
     hidden = b.scope.resolve(recurrent.shape[2])
     if context.has("hidden_size"):
         size = constant(context.integer("hidden_size"))
         context.require_equal(hidden, size, "hidden_size and the weights differ")
         hidden = size
-    for operand in (1, 2):
-        rows = context.operand(operand).shape[1]
-        context.require_equal(rows, hidden * gates, f"rows of the weights (operand {operand})")
+    context.require_equal(recurrent.shape[1], hidden * gates, "rows of the recurrent weights")
     bias = context.optional(3)
     biases: tuple[Node | None, Node | None] = (None, None)
     if bias is not None:
@@ -324,7 +354,7 @@ def _direction(
             b.slice_axis(own, 0, 0, hidden * gates),
             b.slice_axis(own, 0, hidden * gates, hidden * gates),
         )
-    peepholes = context.optional(7) if is_lstm else None
+    peepholes = context.optional(7) if len(defaults) == 3 else None
     if peepholes is not None:
         context.require_equal(peepholes.shape[1], hidden * 3, "the number of peepholes")
         peepholes = _part(b, peepholes, index)

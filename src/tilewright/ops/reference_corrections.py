@@ -178,6 +178,22 @@ class Scan(ReferenceScan):
         return tuple(states)
 
 
+class SequenceInsert(OpRun):
+    """SequenceInsert at any place: the reference puts in front what belongs at the end."""
+
+    op_domain = ""
+
+    def _run(  # type: ignore[override]
+        self, sequence: Sequence[Any], element: Any, position: Any = None
+    ) -> tuple[list[Any]]:
+        made = [*sequence]
+        place = len(made) if position is None else int(np.asarray(position).reshape(-1)[0])
+        if not -len(made) <= place <= len(made):
+            raise IndexError(f"position {place} is out of range for {len(made)} elements")
+        made.insert(place + len(made) if place < 0 else place, element)
+        return (made,)
+
+
 class SequenceMap(OpRun):
     """SequenceMap whose body may read values from around it, which the reference forgets."""
 
@@ -229,6 +245,7 @@ CORRECTIONS: tuple[type[OpRun], ...] = (
     Optional,
     Scan,
     Scatter,
+    SequenceInsert,
     SequenceMap,
     TopK,
 )

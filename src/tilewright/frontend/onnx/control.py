@@ -57,10 +57,11 @@ def _top_k(operands: Sequence[Node | None], attributes: dict[str, Any], scope: S
     data, count = (*operands, None, None)[:2]
     wanted = None if count is None else integer_contents(count)
     axis = int(attributes.get("axis", -1))
-    if data is None or wanted is None or wanted.size != 1 or not -data.rank <= axis < data.rank:
+    if data is None or not -data.rank <= axis < data.rank:
         return []
     sizes = list(data.shape)
-    sizes[axis] = scope.resolve(wanted.reshape(-1)[0])
+    known = [] if wanted is None or wanted.size != 1 else [*wanted.reshape(-1)]
+    sizes[axis] = scope.resolve(known[0]) if known else scope.fresh("topk")
     return [TensorType(kind, tuple(sizes)) for kind in (data.dtype, DType.INT64)]
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node, expressions_of, node, topological
-from tilewright.ir.primitives import Input, Primitive, PrimitiveError
+from tilewright.ir.primitives import Input, Primitive, PrimitiveError, Project
 from tilewright.ir.sizes import with_sizes
 from tilewright.shape import Expr, symbol
 
@@ -47,8 +47,10 @@ def finished(graph: Graph, opaque: Sequence[Node] = ()) -> Graph:
         if isinstance(current.primitive, Input):
             return with_sizes(current.primitive, lambda size: size.substitute(replaced))
 
+        source = current.inputs[0] if isinstance(current.primitive, Project) else current
+
         def size_of(size: Expr) -> Expr:
-            decides = any(deciders.get(name) is current for name in size.free_symbols)
+            decides = any(deciders.get(name) is source for name in size.free_symbols)
             return size if decides else resolved(size)
 
         return with_sizes(current.primitive, size_of)

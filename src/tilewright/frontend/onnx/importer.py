@@ -29,7 +29,8 @@ from tilewright.frontend.onnx.ranges import Alternatives, relied_on
 from tilewright.frontend.onnx.report import Fallback, ImportReport
 from tilewright.frontend.onnx.rules import by_rule
 from tilewright.frontend.onnx.scan import captured_values, is_random, require_known, subgraphs
-from tilewright.frontend.onnx.sequences import by_elements, left_over
+from tilewright.frontend.onnx.sequence_bodies import by_tensors
+from tilewright.frontend.onnx.sequences import by_elements, left_over, made_inside
 from tilewright.frontend.onnx.source import Source, read_model
 from tilewright.frontend.onnx.state import CallFrame, State, Use
 from tilewright.frontend.onnx.tensor_types import type_proto
@@ -266,7 +267,7 @@ class _Importer:
         if called is not None:
             proto = self._function(item.op_identifier(), called)
             given = {a.name: a for a in serialised(item, where).attribute}
-            return self._call(proto, given, operands, frame, where, counted=True)
+            return self.call(proto, given, operands, frame, where, counted=True)
         opset = frame.opsets.get(domain)
         if opset is None:
             raise InvalidModelError(f'the model imports no opset of "{domain}"', where=where)
@@ -328,7 +329,7 @@ class _Importer:
                 mixed, where=use.where, hint="Add a Cast to the model, or export it again"
             )
         known = len(self.state.fallbacks)
-        defined = self._by_definition(use)
+        defined = by_tensors(self, use) or self._by_definition(use)
         if defined is not None:
             if len(self.state.fallbacks) == known:
                 self._count(use)
@@ -384,12 +385,12 @@ class _Importer:
         given = {a.name: a for a in proto.attribute}
         known = self.state.checkpoint()
         try:
-            return self._call(function, given, use.operands, use.frame, use.where, counted=False)
+            return self.call(function, given, use.operands, use.frame, use.where, counted=False)
         except UnsupportedError:
             self.state.restore(known)
             return None
 
-    def _call(
+    def call(
         self,
         proto: onnx.FunctionProto,
         given: dict[str, onnx.AttributeProto],
@@ -429,11 +430,11 @@ class _Importer:
     def _opaque(self, use: Use) -> Sequence[Node | None]:
         """A call of the reference."""
         item = use.item
-        proto = serialised(item, use.where)
         captured = tuple(
             (value.name or "", self.value(use.frame, value, use.where))
             for value in captured_values(item)
         )
+        proto, captured = made_inside(serialised(item, use.where), captured, self.state, use)
         call = OpaqueCall(
             proto,
             use.where,

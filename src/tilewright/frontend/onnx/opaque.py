@@ -53,7 +53,8 @@ class OpaqueCall:
     serial: int
 
 
-def _inner_graphs(proto: onnx.NodeProto) -> list[onnx.GraphProto]:
+def inner_graphs(proto: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs in the attributes of a node."""
     return [g for a in proto.attribute for g in ([a.g] if a.HasField("g") else [*a.graphs])]
 
 
@@ -67,7 +68,7 @@ def names_in(graphs: Sequence[onnx.GraphProto]) -> set[str]:
         for inner in graph.node:
             names.update(inner.input)
             names.update(inner.output)
-            pending.extend(_inner_graphs(inner))
+            pending.extend(inner_graphs(inner))
     return names
 
 
@@ -89,7 +90,7 @@ class _Payload:
 
 
 def _payload(call: OpaqueCall) -> _Payload:
-    taken = names_in(_inner_graphs(call.proto)) | {name for name, _ in call.captured}
+    taken = names_in(inner_graphs(call.proto)) | {name for name, _ in call.captured}
     proto = onnx.NodeProto()
     proto.CopyFrom(call.proto)
     proto.name = ""
@@ -255,7 +256,7 @@ def _known_results(
 
     None where it is something else, or fails: a call says so, if it ever comes to that.
     """
-    if call.serial or _inner_graphs(call.proto):
+    if call.serial or inner_graphs(call.proto):
         return None
     arrays = [o.primitive.array for o in operands if isinstance(o.primitive, Constant)]
     kinds = [kind.dtype for kind in (*operands, *types)]
@@ -276,7 +277,7 @@ def _known_results(
 def _rankless(call: OpaqueCall, scope: Scope) -> UnsupportedError:
     """What is wrong with a call of which nothing says how many axes a result has."""
     message, hint = "the rank of a result cannot be told before running", _rank_hint(call, scope)
-    if (call.proto.domain, call.proto.op_type) not in OPERATORS and not _inner_graphs(call.proto):
+    if (call.proto.domain, call.proto.op_type) not in OPERATORS and not inner_graphs(call.proto):
         message += (
             ": this operator is not compiled but runs on the ONNX reference evaluator, and ONNX "
             "does not say it"

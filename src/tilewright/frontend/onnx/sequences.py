@@ -1,10 +1,11 @@
 """Operators on sequences whose elements are known when compiling: no sequence is ever made of them.
 
 A sequence of known elements is a call of SequenceConstruct (SequenceEmpty without any), whose
-operands they are. What takes one apart again, or changes it at a position that is known, gets the
-elements, so that nothing is left of the calls but where something else needs the sequence: those
-run on the reference evaluator, and so do operators at positions that only a call tells, or that
-are outside of the sequence. Start with :func:`by_elements`.
+operands they are, or one of SplitToSequence, if they are parts of a tensor. What takes one apart
+again, or changes it at a position that is known, gets the elements, so that nothing is left of the
+calls but where something else needs the sequence: those run on the reference evaluator, and so do
+operators at positions outside of the sequence. Bodies of loops make the sequences that they read
+themselves. Start with :func:`by_elements`.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from collections.abc import Callable, Sequence
 import onnx
 from onnx import helper
 
-from tilewright.frontend.onnx.opaque import OpaqueCall, opaque_nodes
+from tilewright.frontend.onnx.opaque import OpaqueCall, inner_graphs, names_in, opaque_nodes, unused
 from tilewright.frontend.onnx.report import Fallback
+from tilewright.frontend.onnx.sequence_parts import SPLIT, Parts, known_size, parts_of
 from tilewright.frontend.onnx.state import State, Use
 from tilewright.ir.graph import Node, topological
 from tilewright.ir.primitives import Opaque
 from tilewright.ir.symbolic import integer_contents
 from tilewright.ops.build import Builder, dimension
 from tilewright.ops.record import RuleContext
-from tilewright.shape import Expr, constant
+from tilewright.ops.sizes import size_of
+from tilewright.shape import Expr, Truth, constant, total
 from tilewright.support.errors import UnsupportedError
 
 MOST_ELEMENTS = 1024  # that an operator is taken apart into
@@ -48,11 +51,86 @@ def by_elements(state: State, use: Use) -> list[Node] | None:
 def left_over(state: State, outputs: Sequence[Node]) -> list[Fallback]:
     """The calls that make sequences which something still needs."""
     found = [state.sequences[n] for n in topological(outputs) if n in state.sequences]
-    for fallback in found:
+    for fallback, is_counted in found:
+        if not is_counted:
+            continue
         count = state.compiled.pop(fallback.operator, 0)
         if count > 1:
             state.compiled[fallback.operator] = count - 1
-    return found
+    return [fallback for fallback, _ in found]
+
+
+def elements_of(sequence: Node | None) -> Elements | None:
+    """The elements that a sequence was made of one by one; None for any other value."""
+    primitive = None if sequence is None else sequence.primitive
+    is_known = isinstance(primitive, Opaque) and primitive.operator in _MAKERS
+    return sequence.inputs if sequence is not None and is_known else None
+
+
+def element_type(state: State, sequence: Node | None) -> int:
+    """That of a sequence, as ONNX numbers it."""
+    found = None if sequence is None else state.objects.get(sequence)
+    kind = onnx.TypeProto() if found is None else found
+    return kind.sequence_type.elem_type.tensor_type.elem_type
+
+
+Captured = tuple[tuple[str, Node], ...]
+
+
+def made_inside(
+    proto: onnx.NodeProto, captured: Captured, state: State, use: Use
+) -> tuple[onnx.NodeProto, Captured]:
+    """An operator with bodies that make the known sequences themselves which they read.
+
+    They are given tensors in the place of sequences, and can be compiled. Elements that are all
+    alike become one tensor, so that a body reads any of them.
+    """
+    taken = names_in(inner_graphs(proto)) | {name for name, _ in captured}
+    given: list[tuple[str, Node]] = []
+    for name, value in captured:
+        sequence = _as_parts(value, state, use)
+        if elements_of(sequence) is None and parts_of(sequence) is None:
+            given.append((name, value))
+            continue
+        assert isinstance(sequence.primitive, Opaque)
+        (maker,) = onnx.load_model_from_string(sequence.primitive.payload).graph.node
+        names = [unused(f"{name}_{i}", taken) for i in range(len(sequence.inputs))]
+        maker.input[:] = names
+        maker.output[:] = [name]
+        given += zip(names, sequence.inputs, strict=True)
+        for graph in inner_graphs(proto):
+            if name in names_in([graph]):
+                graph.node.insert(0, maker)
+    return proto, tuple(given)
+
+
+def sequence_of(state: State, use: Use, elements: Elements) -> Node | None:
+    """The sequence of these elements; None where they cannot be one."""
+    made = _Rule(state, use).sequence(elements, 0) if elements else None
+    return None if made is None else made[0]
+
+
+def parts_of_stack(
+    state: State, use: Use, stack: Node, known: frozenset[str] | None = None
+) -> Node | None:
+    """The sequence whose elements are the entries of a first axis.
+
+    None if they have other sizes than those ``known``: every element may have its own then.
+    """
+    names = {name for size in stack.shape[1:] for name in size.free_symbols}
+    if not stack.rank or (known is not None and not names <= known):
+        return None
+    made = _Rule(state, use).parts((stack,), axis=0, keepdims=0)
+    return None if made is None else made[0]
+
+
+def _as_parts(value: Node, state: State, use: Use) -> Node:
+    """A sequence of several elements of one shape as parts of a tensor; others as they are."""
+    elements = elements_of(value)
+    rule = _Rule(state, use)
+    if not elements or len(elements) < 2 or not rule.are_alike(elements):
+        return value
+    return parts_of_stack(state, use, rule.stacked(elements)) or value
 
 
 class _Rule:
@@ -69,10 +147,28 @@ class _Rule:
 
     def elements(self) -> Elements | None:
         """The elements of the sequence that the first operand is."""
-        first = self.use.operands[0]
-        primitive = None if first is None else first.primitive
-        is_known = isinstance(primitive, Opaque) and primitive.operator in _MAKERS
-        return first.inputs if first is not None and is_known else None
+        return elements_of(self.use.operands[0]) if self.use.operands else None
+
+    def first_parts(self) -> Parts | None:
+        """What the sequence is a part of that the first operand is."""
+        return parts_of(self.use.operands[0]) if self.use.operands else None
+
+    def are_alike(self, elements: Elements) -> bool:
+        """Whether all of them have one shape and element type."""
+        first, scope = elements[0], self.state.scope
+        return all(
+            e.dtype is first.dtype
+            and e.dtype.is_native
+            and e.rank == first.rank
+            and all(
+                scope.is_equal(a, b) is Truth.YES for a, b in zip(e.shape, first.shape, strict=True)
+            )
+            for e in elements
+        )
+
+    def stacked(self, elements: Elements) -> Node:
+        """Elements that are alike, along a first axis."""
+        return self.builder.concat([self.builder.unsqueeze(e, [0]) for e in elements], 0)
 
     def numbers(self, operand: int) -> list[int] | None:
         """The integers of an operand, where they are known."""
@@ -99,23 +195,27 @@ class _Rule:
             proto = helper.make_node("SequenceConstruct", names, ["sequence"])
         else:
             proto = helper.make_node("SequenceEmpty", [], ["sequence"], dtype=element_type)
-        state, where = self.state, self.use.where
-        opsets = {k: v for k, v in self.use.frame.opsets.items() if k != "ai.onnx"}
-        call = OpaqueCall(proto, where, elements, (), opsets, (), (None,), (None,), (True,), 0)
+        return self._made(proto, elements)
+
+    def parts(self, operands: Elements, *, axis: int, keepdims: int) -> list[Node] | None:
+        """The sequence of the parts of a tensor."""
+        names = ["source", "split"][: len(operands)]
+        proto = helper.make_node(SPLIT, names, ["sequence"], axis=axis, keepdims=keepdims)
+        return self._made(proto, operands)
+
+    def _made(self, proto: onnx.NodeProto, operands: Elements) -> list[Node] | None:
+        """What makes a sequence, which is left only where something needs it."""
+        state, use = self.state, self.use
+        opsets = {k: v for k, v in use.frame.opsets.items() if k != "ai.onnx"}
+        call = OpaqueCall(proto, use.where, operands, (), opsets, (), (None,), (None,), (True,), 0)
         (made,) = opaque_nodes(call, state.scope, state.objects)
         if made is None:
             return None
-        state.labels.setdefault(made, where)
+        state.labels.setdefault(made, use.where)
         reason = "its sequence is needed as a whole"
-        state.sequences.setdefault(made, Fallback(self.use.name, where, reason))
+        fallback = Fallback(use.name, use.where, reason)
+        state.sequences.setdefault(made, (fallback, use.frame.counted))
         return [made]
-
-    def element_type(self) -> int:
-        """That of the sequence that the first operand is."""
-        first = self.use.operands[0]
-        found = None if first is None else self.state.objects.get(first)
-        kind = onnx.TypeProto() if found is None else found
-        return kind.sequence_type.elem_type.tensor_type.elem_type
 
 
 def _construct(rule: _Rule) -> list[Node] | None:
@@ -131,16 +231,24 @@ def _empty(rule: _Rule) -> list[Node] | None:
 
 def _identity(rule: _Rule) -> list[Node] | None:
     first = rule.use.operands[0] if rule.use.operands else None
-    return [first] if first is not None and rule.elements() is not None else None
+    is_known = rule.elements() is not None or rule.first_parts() is not None
+    return [first] if first is not None and is_known else None
 
 
 def _length(rule: _Rule) -> list[Node] | None:
-    elements = rule.elements()
+    elements, parts = rule.elements(), rule.first_parts()
+    if parts is not None:
+        return [parts.count(rule.builder)]
     return None if elements is None else [dimension(len(elements))]
 
 
 def _at(rule: _Rule) -> list[Node] | None:
-    elements, place = rule.elements(), rule.position(1)
+    elements, parts, place = rule.elements(), rule.first_parts(), rule.position(1)
+    where = rule.use.operands[1] if len(rule.use.operands) > 1 else None
+    if parts is not None and where is not None:
+        return [parts.at(rule.builder, where)]
+    if elements and place is None and where is not None and rule.are_alike(elements):
+        return [Parts(rule.stacked(elements), 0, None, None, False).at(rule.builder, where)]
     if elements is None or place is None or not -len(elements) <= place < len(elements):
         return None
     return [elements[place]]
@@ -165,14 +273,17 @@ def _erase(rule: _Rule) -> list[Node] | None:
         return None
     left = [*elements]
     del left[place]
-    return rule.sequence(tuple(left), rule.element_type())
+    return rule.sequence(tuple(left), element_type(rule.state, rule.use.operands[0]))
 
 
 def _concat(rule: _Rule) -> list[Node] | None:
-    elements, b = rule.elements(), rule.builder
+    elements, parts, b = rule.elements(), rule.first_parts(), rule.builder
+    is_new = rule.context.integer("new_axis", 0)
+    if parts is not None:
+        whole = parts.together(b, rule.context.integer("axis"), bool(is_new))
+        return None if whole is None else [whole]
     if not elements:
         return None
-    is_new = rule.context.integer("new_axis", 0)
     axis = b.axis(rule.context.integer("axis"), elements[0].rank + is_new)
     return [b.concat([b.unsqueeze(e, [axis]) if is_new else e for e in elements], axis)]
 
@@ -183,29 +294,44 @@ def _split(rule: _Rule) -> list[Node] | None:
         return None
     axis = b.axis(rule.context.integer("axis", 0), x.rank)
     lengths = _lengths(rule, rule.state.scope.resolve(x.shape[axis]))
-    if lengths is None or not 0 < len(lengths) <= MOST_ELEMENTS or min(lengths) < 0:
-        return None
-    whole = constant(sum(lengths))
+    if lengths is None or not 0 < len(lengths) <= MOST_ELEMENTS:
+        return _unknown_parts(rule, x, axis)
+    whole = total(lengths)
     rule.context.require_equal(x.shape[axis], whole, "the parts are not the whole")
     is_single = len(rule.use.operands) < 2 and not rule.context.integer("keepdims", 1)
     parts: list[Node] = []
-    for number, length in enumerate(lengths):
-        part = b.slice_axis(x, axis, sum(lengths[:number]), length)
+    start = constant(0)
+    for length in lengths:
+        part = b.slice_axis(x, axis, start, length)
         sizes = [s for a, s in enumerate(part.shape) if a != axis or not is_single]
         parts.append(b.reshape(part, sizes))
+        start += length
     return rule.sequence(tuple(parts), 0)
 
 
-def _lengths(rule: _Rule, size: Expr) -> list[int] | None:
+def _unknown_parts(rule: _Rule, x: Node, axis: int) -> list[Node] | None:
+    """Parts whose number a call tells."""
+    split = rule.use.operands[1] if len(rule.use.operands) > 1 else None
+    if split is None:
+        return rule.parts((x,), axis=axis, keepdims=rule.context.integer("keepdims", 1))
+    is_known = split.rank == 1 or (split.rank == 0 and known_size(split) is not None)
+    return rule.parts((x, split), axis=axis, keepdims=1) if is_known else None
+
+
+def _lengths(rule: _Rule, size: Expr) -> list[Expr] | None:
     """Those of the parts that an axis of ``size`` is split into."""
     split = rule.use.operands[1] if len(rule.use.operands) > 1 else None
+    if split is not None and split.rank > 0:
+        if not split.shape[0].is_constant:
+            return None
+        return [size_of(rule.context, s, "the length of a part") for s in rule.context.integers(1)]
     numbers = [1] if split is None else rule.numbers(1)
-    if numbers is None or (split is not None and split.rank > 0):
-        return numbers
-    if not size.is_constant or numbers[0] < 1 or size.value > MOST_ELEMENTS * numbers[0]:
+    if numbers is None or not size.is_constant or numbers[0] < 1:
+        return None
+    if size.value > MOST_ELEMENTS * numbers[0]:
         return None
     whole, rest = divmod(size.value, numbers[0])
-    return [numbers[0]] * whole + [rest] * (rest > 0)
+    return [constant(n) for n in [numbers[0]] * whole + [rest] * (rest > 0)]
 
 
 _MAKERS = frozenset(("SequenceConstruct", "SequenceEmpty"))

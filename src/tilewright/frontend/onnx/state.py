@@ -70,8 +70,8 @@ class State:
 
     ``objects`` holds the ONNX types of sequences and optionals, ``opaque`` the calls of the
     reference in their order, ``sequences`` those that make sequences of known elements, which are
-    left only where something needs them; ``structural`` names inputs that would have to be
-    constants.
+    left only where something needs them, and whether they are counted; ``structural`` names inputs
+    that would have to be constants.
     """
 
     scope: Scope = field(default_factory=Scope)
@@ -80,7 +80,9 @@ class State:
     inputs: list[Node] = field(default_factory=list[Node])
     objects: dict[Node, onnx.TypeProto] = field(default_factory=dict[Node, onnx.TypeProto])
     opaque: list[Node] = field(default_factory=list[Node])
-    sequences: dict[Node, Fallback] = field(default_factory=dict[Node, Fallback])
+    sequences: dict[Node, tuple[Fallback, bool]] = field(
+        default_factory=dict[Node, tuple[Fallback, bool]]
+    )
     labels: dict[Node, str] = field(default_factory=dict[Node, str])
     compiled: dict[str, int] = field(default_factory=dict[str, int])
     fallbacks: list[Fallback] = field(default_factory=list[Fallback])
