@@ -154,6 +154,7 @@ STATEMENTS: dict[str, tuple[Statement, ...]] = {
     "a product": (product(), product(narrow=DType.BFLOAT16)),
     "a product with a table of rows": (
         product(right=ListedView(BLOCK, ZERO, ONE, ZERO, 16, shifts=TABLE)),
+        product(right=ListedView(BLOCK, ZERO, ONE, ZERO, shifts=TABLE, line=N, pitch=N + 3)),
     ),
     "products by few bits": (product(right=codes(4, 8)), product(right=codes(8, BYTES))),
     "stages": (staged(), Stage((), (), (Check(Literal(True, BOOL), 0),))),

@@ -135,7 +135,7 @@ def task_time(nest: ProductNest, machine: Machine) -> Expr:
 def contraction_work(nest: ProductNest, machine: Machine) -> Expr:
     """Nanoseconds of ``nest`` on one thread, roughly: whether to share it out at all."""
     calls = ceil_div(nest.m, nest.registers.rows) * machine.picoseconds(machine.core.tile.call)
-    panels = ceil_div(nest.n, nest.registers.columns)
+    panels = nest.lines * ceil_div(nest.line, nest.registers.columns)
     stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest, machine))
     computed = panels * (nest.k * _panel_step(nest, machine) + calls)
     read = nest.n * nest.k
@@ -152,11 +152,12 @@ def tiles_time(nest: ProductNest, machine: Machine, last_rows: int) -> Expr:
     """
     width, rows = nest.registers.columns, nest.registers.rows
     step, called = _panel_times(nest, machine, (rows, width))
-    if nest.n.is_constant:
-        last = _held(nest.n.value % width, nest, machine)
+    if nest.line.is_constant:
+        last = _held(nest.line.value % width, nest, machine)
         more = _panel_times(nest, machine, (last_rows, last)) if last else (0, 0)
-        panels = nest.n.value // width
+        panels = nest.line.value // width
         steps, calls = panels * step + more[0], panels * called + more[1]
+        steps, calls = nest.lines * steps, nest.lines * calls
     else:
         steps, calls = nest.n * step // width, nest.n * called // width
     one = Blocks(constant(1), constant(1), constant(1))
@@ -189,7 +190,7 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     parts, width = _filled_columns(nest, machine), nest.registers.columns
     row_tiles = ceil_div(nest.m, nest.registers.rows)
     panel = _panel_step(nest, machine)
-    tiles = row_tiles * ceil_div(nest.n, width)
+    tiles = row_tiles * nest.lines * ceil_div(nest.line, width)
     height = minimum(nest.m, nest.registers.rows)
     again = height * _spilled_time(nest, machine, blocks) + machine.picoseconds(costs.call)
     first = machine.picoseconds(costs.call) - again
@@ -252,11 +253,11 @@ def _parts_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         if not nest.is_packing:
             part = part + row_tiles * machine.picoseconds(machine.core.loops.enter)
     else:
-        vectors = ceil_div(nest.n % nest.registers.columns, _lanes(nest, machine))
+        vectors = ceil_div(nest.line % nest.registers.columns, _lanes(nest, machine))
         part = row_tiles * machine.picoseconds(costs.part)
         part = part + nest.m * vectors * machine.picoseconds(costs.part_vector)
-    there = logical_and(nest.n % nest.registers.columns, _has_parts(nest, machine, blocks))
-    return select(there, part, 0)
+    there = logical_and(nest.line % nest.registers.columns, _has_parts(nest, machine, blocks))
+    return select(there, part * nest.lines, 0)
 
 
 def _has_parts(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -264,6 +265,8 @@ def _has_parts(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     if nest.right.panel:
         return constant(1)
     lanes, width = _lanes(nest, machine), nest.registers.columns
+    if nest.has_lines:
+        return less(nest.line, ceil_div(nest.line % width, lanes) * lanes)
     block = ceil_div(ceil_div(nest.n, maximum(blocks.columns, 1)), width) * width
     last = nest.n - maximum(blocks.columns - 1, 0) * block
     return less(last, ceil_div(nest.n % width, lanes) * lanes)
@@ -301,11 +304,11 @@ def _filled_columns(nest: ProductNest, machine: Machine) -> Expr:
 
     if tail is not None:
         last = constant(share(_held(tail, nest, machine)) if tail else 0)
-        return nest.n // width * PANEL + last
-    rest, last = nest.n % width, constant(PANEL)
+        return nest.lines * (nest.line // width * PANEL + last)
+    rest, last = nest.line % width, constant(PANEL)
     for columns in range(width - lanes, 0, -lanes):
         last = select(less_equal(rest, columns), share(columns), last)
-    return nest.n // width * PANEL + select(rest, last, 0)
+    return nest.lines * (nest.line // width * PANEL + select(rest, last, 0))
 
 
 def _left_panel(nest: ProductNest) -> bool:

@@ -114,7 +114,7 @@ def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
 
     Those follow each other, so that it comes from the cache that holds a block of its columns.
     """
-    elements, size = nest.n * nest.k, nest.dtype.bytes
+    elements, size = _read_elements(nest, blocks), nest.dtype.bytes
     if nest.right.panel:
         return _panels_time(nest, machine, blocks)
     scattered = _scattered(nest, machine, blocks)
@@ -124,6 +124,26 @@ def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     if scattered is FORESEEN and nest.is_transposing:
         once = once + _of_element(nest, _turned_rows_time(nest, machine, blocks))
     return once + elements // 64 * maximum(blocks.rows - 1, 0) * again
+
+
+def _read_elements(nest: ProductNest, blocks: Blocks) -> Expr:
+    """Elements of the right operand of a batch element, or of copies of it that steps share."""
+    elements, right = nest.n * nest.k, nest.right
+    if isinstance(right, ListedView) and right.buffer.elements is not None:
+        return minimum(elements, right.buffer.elements * blocks.columns)
+    return elements
+
+
+def _copies_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds for copies that steps share, whose lines another cache gives and takes back.
+
+    Those of a block that the first one holds stay there.
+    """
+    copies, size = nest.right.buffer.elements, nest.dtype.bytes
+    if not isinstance(nest.right, ListedView) or copies is None:
+        return constant(0)
+    moved = 2 * (blocks.columns * copies // 64 * machine.reading(copies, size, 2))
+    return select(machine.holds(1, copies, size), 0, moved)
 
 
 def _turned_rows_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -265,7 +285,8 @@ def shared_time(nest: ProductNest, machine: Machine) -> Expr:
     """
     size, batch = nest.dtype.bytes, batch_size(nest)
     results = sum(s.buffer.dtype.bytes for s in nest.finish.stores if not s.buffer.scratch)
-    moved, columns = batch * nest.m * nest.n * results, batch * nest.n * nest.k * size
+    moved = batch * nest.m * nest.n * results
+    columns = batch * _read_elements(nest, Blocks.of(nest)) * size
     between = maximum(columns, machine.constants) if nest.right.panel else columns
     lines = moved // LINE_BYTES
     read = select(nest.finish.streamed, 0, memory_time(lines, moved, machine))
@@ -389,7 +410,8 @@ def packing_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     rows = copied * (blocks.columns * select(inside, near, far))
     if not _is_copy(nest.steps.load):
         filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine, nest.batch)
-        return blocks.rows * (filling * machine.picoseconds(1) // 1000) + rows
+        filling = filling * machine.picoseconds(1) // 1000
+        return blocks.rows * (filling + _copies_time(nest, machine, blocks)) + rows
     return copied * nest.n * machine.picoseconds(panels.copied) + rows
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.ir.dtype import DType
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.tile import (
     Finish,
     Product,
@@ -20,7 +21,7 @@ from tilewright.ir.tile import (
     TransposeBlock,
     View,
 )
-from tilewright.shape import Expr
+from tilewright.shape import Expr, constant, maximum
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,22 @@ class ProductNest:
     def n(self) -> Expr:
         """How many columns there are."""
         return self.columns.extent
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether the columns of the right operand lie side by side in lines only."""
+        return isinstance(self.right, ListedView) and self.right.has_lines
+
+    @property
+    def line(self) -> Expr:
+        """How many columns lie side by side: all of them, or those of a line."""
+        right = self.right
+        return right.line if isinstance(right, ListedView) and right.has_lines else self.n
+
+    @property
+    def lines(self) -> Expr:
+        """How often there are as many columns."""
+        return self.n // maximum(self.line, 1) if self.has_lines else constant(1)
 
     @property
     def k(self) -> Expr:

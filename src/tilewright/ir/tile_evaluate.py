@@ -337,6 +337,9 @@ class _Reader:
         rows, row = np.arange(count), self.point.index(view.row)
         if view.panel:
             place = rows // view.panel * view.panel * row + rows % view.panel
+        elif isinstance(view, ListedView) and view.has_lines:
+            line = max(self.point.index(view.line), 1)
+            place = rows // line * self.point.index(view.pitch) + rows % line
         else:
             place = rows * row
         place = place[:, None] + np.arange(depth) * self.point.index(view.depth)

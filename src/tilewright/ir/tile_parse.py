@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.listed_view import ListedView
@@ -374,6 +375,10 @@ class _Reader:
             if cursor.take(",", "shifts"):
                 shifts = self.values.buffer(cursor)
                 view = ListedView(buffer, offset, row, extent, panel, shifts=shifts)
+                if cursor.take(",", "lines"):
+                    line = cursor.expression()
+                    cursor.expect("by")
+                    view = replace(view, line=line, pitch=cursor.expression())
             elif cursor.take(","):
                 view = self._codes(cursor, view)
             self._end(cursor)

@@ -326,12 +326,16 @@ class _Printer:
         text = f", {view.bits} bits less {zeros} times {scales}"
         return f"{text} in {self.expression(view.blocks)} blocks of {view.block}, tail {view.tail}"
 
+    def _listed(self, view: ListedView) -> str:
+        e, text = self.expression, f", shifts {view.shifts.name}"
+        return text + (f", lines {e(view.line)} by {e(view.pitch)}" if view.has_lines else "")
+
     def _operand(self, operand: View | RunTable) -> str:
         e, place = self.expression, self._place(operand.buffer, operand.offset)
         if isinstance(operand, View):
             panel = f", panel {operand.panel}" if operand.panel else ""
             panel += self._codes(operand) if isinstance(operand, CodeView) else ""
-            panel += f", shifts {operand.shifts.name}" if isinstance(operand, ListedView) else ""
+            panel += self._listed(operand) if isinstance(operand, ListedView) else ""
             return f"{place}, row {e(operand.row)}, depth {e(operand.depth)}{panel}"
         table = f"table {operand.table.name}, row {e(operand.row)}"
         table += "" if operand.depth is constant(1) else f", depth {e(operand.depth)}"

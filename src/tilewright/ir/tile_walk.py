@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.scalar import DIVISIONS, SIMPLE_FUNCTIONS, table_of
 from tilewright.ir.tile import (
     Accumulator,
@@ -314,6 +315,8 @@ def _of_product(product: Product) -> Iterator[Expr]:
             yield operand.run
         if isinstance(operand, CodeView):
             yield from (operand.place, operand.blocks)
+        if isinstance(operand, ListedView):
+            yield from (operand.line, operand.pitch)
     yield from (*product.rows, *product.columns, *product.depth)
     target = product.target
     if isinstance(target, Sums):
@@ -473,6 +476,9 @@ class ExpressionMap:
         if isinstance(made, CodeView):
             place, blocks = self.expression(made.place), self.expression(made.blocks)
             return replace(made, place=place, blocks=blocks)
+        if isinstance(made, ListedView):
+            line, pitch = self.expression(made.line), self.expression(made.pitch)
+            return replace(made, line=line, pitch=pitch)
         return made
 
     def runs(self, table: RunTable) -> RunTable:

@@ -33,7 +33,7 @@ from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
 from tilewright.ir.tile_walk import expressions
-from tilewright.shape import Expr, symbol
+from tilewright.shape import Expr, maximum, symbol
 from tilewright.target.core_model import (
     FEW_STEPS,
     MASKED_VECTOR_BYTES,
@@ -49,7 +49,10 @@ def kernel_scratch(program: TileProgram) -> tuple[TileBuffer, ...]:
     nest = ProductNest.find(program)
     if nest is None:
         return program.scratch
-    elements = nest.rows.block * nest.columns.block
+    wide = nest.columns.block
+    if nest.has_lines:  # whole lines may have fewer columns than a tile
+        wide = maximum(wide, nest.registers.columns)
+    elements = nest.rows.block * wide
     return (TileBuffer(SUMS, nest.dtype, True, elements), *program.scratch)
 
 
@@ -78,6 +81,8 @@ class FinishedProduct:
         self.prefetcher = Prefetcher(frame, nest)
         self.is_matrix = bool(self.level.matrix) and self.registers.rows == matrix_unit.ROWS
         self.is_halved = self._is_halved()
+        # The columns that panels cover, and where they lie from the first one of the block on.
+        self.span, self.before = (word(0), word(0)), word(0)
 
     def _is_halved(self) -> bool:
         """Whether half of the last vector is enough for the columns that are left."""
@@ -98,10 +103,29 @@ class FinishedProduct:
     def write(self) -> None:
         """Everything for one block of k."""
         frame, width = self.frame, word(self.registers.columns)
+        self.span, self.before = (frame.names[N0], frame.names[N1]), word(0)
         panels = frame.names[N0]
         if self.nest.is_transposing:
             panels = self._whole_panels(width)
+        right = self.product.right
+        if isinstance(right, ListedView) and right.has_lines:
+            self._lines(right, width)
+            return
         self._loop("_np", panels, frame.names[N1], lambda _: width, self._panel)
+
+    def _lines(self, right: ListedView, width: ir.Value) -> None:
+        """The panels of each line by themselves, as columns of two lines lie apart."""
+        builder, frame = self.builder, self.frame
+        line, pitch = self.index(right.line), self.index(right.pitch)
+
+        def panels() -> None:
+            first = frame.names["_line"]
+            number = builder.udiv(builder.sub(first, frame.names[N0]), line)
+            self.span = first, builder.add(first, line)
+            self.before = builder.mul(number, pitch)
+            self._loop("_np", *self.span, lambda _: width, self._panel)
+
+        self._loop("_line", frame.names[N0], frame.names[N1], lambda _: line, panels)
 
     def _loop(
         self,
@@ -158,7 +182,7 @@ class FinishedProduct:
         """All tiles of one panel of columns: whole ones, or the last and narrower one."""
         builder, frame = self.builder, self.frame
         width = word(self.registers.columns)
-        remaining = builder.sub(frame.names[N1], frame.names["_np"])
+        remaining = builder.sub(self.span[1], frame.names["_np"])
         if self.registers.tail == 0:
             self._rows(width, self.vectors, True)
             return
@@ -188,13 +212,13 @@ class FinishedProduct:
             by_vectors(self.builder, columns, self.lanes, self.vectors, moved_back)
 
     def _moved_back(self, columns: ir.Value, vectors: int, halved: bool) -> None:
-        """The last panel of so many vectors, full ones if the block has that many columns.
+        """The last panel of so many vectors, full ones if the panels cover that many columns.
 
         Of the last vector half counts where it is ``halved``.
         """
-        builder, frame = self.builder, self.frame
+        builder = self.builder
         width = word(self._width(vectors, halved))
-        there = builder.icmp_signed(">=", builder.sub(frame.names[N1], frame.names[N0]), width)
+        there = builder.icmp_signed(">=", builder.sub(self.span[1], self.span[0]), width)
         with builder.if_else(there) as (full, part):
             with full:
                 self._rows(width, vectors, True, builder.sub(width, columns), halved=halved)
@@ -453,7 +477,7 @@ class FinishedProduct:
     def _right(self, place: Place) -> tuple[ir.Value, ir.Value]:
         builder, frame, right = self.builder, self.frame, self.product.right
         if self.nest.is_packing:
-            offset = builder.sub(place.n, frame.names[N0])
+            offset = builder.add(builder.sub(place.n, self.span[0]), self.before)
             pointer = frame.emitter.gep(frame.pointers[right.buffer.name], self.dtype, offset)
             return pointer, self.index(right.depth)
         row = self.index(right.row) if right.panel else word(1)

@@ -43,6 +43,7 @@ from tilewright.shape import (
 )
 from tilewright.tile.convolutions.channel_lines import PackedLines
 from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_last
+from tilewright.tile.convolutions.phase_lines import PhaseLines, shares_lines
 from tilewright.tile.convolutions.pointwise import listed_variant, turned_way
 from tilewright.tile.convolutions.winograd import winograd_variants
 from tilewright.tile.narrow import converted, meetings, narrow_kernel
@@ -113,13 +114,7 @@ def lower_convolution(
         return (_packed(kernel, fresh(), tile, blocking, joined=True),)
 
     if not has_one_tap(kernel.seed):
-        tile = kernel_tiles(
-            tile, lambda size: _packed(kernel, fresh(), size, Blocking()), choice.scope, machine
-        )
-        (step,) = lower(Blocking())
-        nest = ProductNest.of(step.program)
-        time = contraction_time(nest, machine, symbol(THREADS))
-        return (Variant("packed", (shared_out(step, contraction_work(nest, machine)),), time),)
+        return _tapped_variants(kernel, fresh, tile, choice)
     ways, _ = plain_ways(lower)
     turned = turned_way(kernel, fresh, tile, machine)
     ways = ways if turned is None else (*ways, turned)
@@ -127,6 +122,25 @@ def lower_convolution(
         ways = (*ways, Way(", images joined", lower_joined, packed=True))
     listed = listed_variant(kernel, fresh, tile, machine)
     return best_somewhere((*choice.blocked_variants(ways), *([listed] if listed else [])))
+
+
+def _tapped_variants(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, choice: Choice
+) -> tuple[Variant, ...]:
+    """Several taps, channels first: lines are copied for every tap, or for all that share them."""
+    machine, made = choice.machine, list[Variant]()
+    names = ["packed", *(["packed lines"] if shares_lines(kernel.seed) else [])]
+    for shared, name in enumerate(names):
+
+        def lower(size: RegisterTile, shared: bool = bool(shared)) -> LoweredStep:
+            return _packed(kernel, fresh(), size, Blocking(), shared=shared)
+
+        step = lower(kernel_tiles(tile, lower, choice.scope, machine))
+        nest = ProductNest.of(step.program)
+        time = contraction_time(nest, machine, symbol(THREADS))
+        step = shared_out(step, contraction_work(nest, machine))
+        made.append(Variant(name, (step,), time))
+    return needed(made, choice.scope, machine, CLOSE)
 
 
 def _direct_variants(
@@ -212,8 +226,12 @@ def _packed(
     tile: RegisterTile,
     blocking: Blocking,
     joined: bool = False,
+    shared: bool = False,
 ) -> LoweredStep:
-    """Pixels of an image along the columns, or if they are ``joined`` those of all images."""
+    """Pixels of an image along the columns, or if they are ``joined`` those of all images.
+
+    Lines that are copied are ``shared`` by taps, or have a copy for each.
+    """
     node = kernel.seed
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
@@ -234,6 +252,10 @@ def _packed(
     left = _weights(frame, weights, primitive.groups, sources)
     if has_one_tap(node):
         return assemble(frame, index, left, _pixels(frame, node), sources)
+    if shared:
+        own = PhaseLines.of(frame, node)
+        right, columns = own.packed(frame), own.columns
+        return assemble(frame, index, left, right, sources, depth, block_columns=columns)
     taps = product(weights.shape[2:])
     block = constant(max(1, PACKED_DEPTH // max(1, taps.value)) * taps.value)
     lines = PackedLines.of(frame, node, minimum(maximum(depth, 1), block))

@@ -94,7 +94,8 @@ def product_program(
     )
     assert isinstance(right, View), "tiles read the right operand as it lies"
     gathering, packing = (side.load if isinstance(side, Loaded) else () for side in operands)
-    tail = frame.n.value % frame.tile.columns if frame.n.is_constant else None
+    line = right.line if isinstance(right, ListedView) and right.has_lines else frame.n
+    tail = line.value % frame.tile.columns if line.is_constant else None
     registers = Registers(frame.tile.rows, frame.tile.columns, tail)
     finish = Finish(stores, registers, streamed)
     product = Product(

@@ -35,14 +35,14 @@ def kernel_tiles(
     usual, *others = tile.sizes()
     nest = ProductNest.of(lower(usual).program)
     fixed = isinstance(nest.left, View) and nest.left.panel and nest.m.is_constant
-    if not (nest.n.is_constant or fixed) or nest.product.narrow is not None:
+    if not (nest.line.is_constant or fixed) or nest.product.narrow is not None:
         return usual
     lanes, fitting = max(1, machine.target.vector_bytes // nest.dtype.bytes), others
-    if nest.n.is_constant:
-        narrow = as_wide(usual, nest, machine)
-        if narrow is not usual:
-            return narrow
-        most = -(-nest.n.value // lanes) * lanes
+    narrow = as_wide(usual, nest, machine)
+    if narrow is not usual:
+        return narrow
+    if nest.line.is_constant:
+        most = -(-nest.line.value // lanes) * lanes
         fitting = [size for size in others if size.for_type(nest.dtype).columns <= most]
     if not fitting:
         return usual
@@ -71,7 +71,7 @@ def as_wide(tile: RegisterTile, nest: ProductNest, machine: Machine) -> Register
 
 def _price(nest: ProductNest, machine: Machine, lanes: int) -> Expr:
     """Of tiles alone."""
-    known = nest.n.value if nest.n.is_constant else 0
+    known = nest.line.value if nest.line.is_constant else 0
     last = -(-(known % nest.registers.columns) // lanes)
     rows = nest.registers.rows
     if last:
