@@ -34,7 +34,7 @@ def first_layer(channels: int) -> Graph:
 
 
 def code(graph: Graph, name: str) -> str:
-    """The assembly of the kernel with the tiles that are a part of it."""
+    """The assembly of the kernel with the tiles that are a part of it, and of those it calls."""
     (kernel,) = plan_greedily(graph).kernels
     level, machine = LEVELS[name], Machine(preset("zen4"))
     lowered = lower_kernel(kernel, graph.scope, register_tile(level, machine), machine=machine)
@@ -43,7 +43,9 @@ def code(graph: Graph, name: str) -> str:
     for unit in generator.units.values():
         unit.write(module)
     inlined = tuple(str(shared_module(shared)) for shared in module.inlined)
-    return assembly(ModuleText(str(module), inlined), level)
+    called = [ModuleText(str(shared_module(shared)), ()) for shared in module.compiled]
+    texts = (ModuleText(str(module), inlined), *called)
+    return "\n".join(assembly(text, level) for text in texts)
 
 
 @pytest.mark.parametrize("channels", [32, 48, 64])
