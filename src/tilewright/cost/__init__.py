@@ -24,7 +24,7 @@ from tilewright.cost.levels import (
     memory_time,
     of_memory,
     pieces_read_time,
-    pieces_time,
+    pushed_out_time,
 )
 from tilewright.cost.loops import loop_price
 from tilewright.cost.machine import Machine, workers_for
@@ -68,7 +68,7 @@ __all__ = [
     "of_memory",
     "own_rows_time",
     "pieces_read_time",
-    "pieces_time",
+    "pushed_out_time",
     "score_cycles",
     "shared_units_time",
     "simulated",

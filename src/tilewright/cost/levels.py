@@ -97,6 +97,17 @@ def lone_lines_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
     return lines * each * beyond(whole, last, 1 / streams.last_share) // SIXTEENTHS
 
 
+def pushed_out_time(moved: Expr, whole: Expr, machine: Machine) -> Expr:
+    """Picoseconds to write so many bytes to memory and read them again, for one thread.
+
+    It is of those alone that the last cache would hold if they were not among ``whole`` bytes.
+    """
+    last, memory = machine.target.levels[-2:]
+    alone, among = (beyond(size, last, machine.core.loops.kept) for size in (moved, whole))
+    each = 2 * machine.picoseconds(LINE_BYTES / memory.bandwidth)
+    return moved // LINE_BYTES * each * maximum(among - alone, 0) // SIXTEENTHS
+
+
 def of_memory(time: Expr, whole: Expr, machine: Machine) -> Expr:
     """The part of a time that falls to what the last cache does not hold."""
     missed = beyond(whole, machine.target.levels[-2], machine.core.loops.kept)
@@ -111,5 +122,6 @@ __all__ = [
     "of_memory",
     "pieces_read_time",
     "pieces_time",
+    "pushed_out_time",
     "unforeseen_time",
 ]

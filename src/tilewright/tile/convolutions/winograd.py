@@ -24,7 +24,7 @@ from tilewright.cost import (
     Machine,
     contraction_time,
     contraction_work,
-    pieces_time,
+    pushed_out_time,
     taken_time,
     workers_for,
 )
@@ -41,7 +41,6 @@ from tilewright.shape import (
     maximum,
     product,
     symbol,
-    total,
 )
 from tilewright.target.core_model import LINE_ELEMENTS
 from tilewright.tile.convolutions.winograd_bands import (
@@ -133,7 +132,8 @@ def winograd_variants(
                 made.append(winograd_band(kernel, fresh, tile, form, with_these))
             if not (in_bands and always_move_less(weights, tile)):
                 steps = winograd_steps(kernel, fresh, tile, form, machine)
-                time = winograd_time(steps, with_these)
+                images = (product(node.inputs[0].shape) + product(node.shape)) * node.dtype.bytes
+                time = winograd_time(steps, images, with_these)
                 made.append(Variant(f"winograd{form.size}", steps, time))
     return tuple(made)
 
@@ -181,8 +181,10 @@ def winograd_steps(
     return shared_out(first, before), shared_out(products, work), shared_out(last, after)
 
 
-def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
+def winograd_time(steps: tuple[LoweredStep, ...], images_bytes: Expr, machine: Machine) -> Expr:
     """Picoseconds of the three steps, with as many threads as there are.
+
+    Data and results have ``images_bytes``.
 
     Between them a thread takes over from others what these have made, and writes in the next call
     what they have read.
@@ -200,11 +202,9 @@ def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
     taken = taken + taken_time(made, machine, workers, after)
     times = first.time(machine, threads) + last.time(machine, threads)
     times = times + contraction_time(nest, machine, threads)
-    if dict(nest.batch)["_b1"] is not constant(1):  # each group has a piece of every row
-        pieces = images * nest.m
-        apart = (pieces_time(pieces, moved, machine) for moved in (read, made))
-        times = times + total(apart) // workers
-    return times + taken
+    between = read + made
+    pushed = pushed_out_time(between, between + weights + images_bytes, machine)
+    return times + taken + pushed // workers
 
 
 # ---------------------------------------------------------------- contractions
