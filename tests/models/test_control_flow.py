@@ -205,9 +205,10 @@ def test_operators_without_a_rule_inside_of_a_body_are_named() -> None:
         np.testing.assert_array_equal(compiled.run(given)["y"], wanted)
 
 
-def test_bodies_with_sequences_stay_with_the_evaluator() -> None:
+def test_bodies_that_insert_at_a_position_stay_with_the_evaluator() -> None:
     nodes = [
-        helper.make_node("SequenceInsert", ["s", "x"], ["more"]),
+        helper.make_node("Constant", [], ["first"], value_int=0),
+        helper.make_node("SequenceInsert", ["s", "x", "first"], ["more"]),
         helper.make_node("Identity", ["going"], ["still"]),
     ]
     sequence = helper.make_tensor_sequence_value_info
