@@ -32,7 +32,7 @@ from tilewright.tile.attention import variants
 from tilewright.tile.attention.variants import attention_variants
 from tilewright.tile.variants import Variant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 Array = np.ndarray[Any, Any]
 BLOCKS = ((192, 192), (32, 256))  # rows and keys; vectors have 4 to 16 elements

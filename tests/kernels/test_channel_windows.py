@@ -18,7 +18,7 @@ from tilewright.ir.tile import Apply, Literal, Value
 from tilewright.shape import constant
 from tilewright.tile.windows.shared_parts import combined_in_pairs
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 Array = np.ndarray[Any, Any]
 SPATIAL = ("h", "w", "d")

@@ -36,7 +36,7 @@ from tilewright.tile.products.swapped import lower_swapped
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Variant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 Force = Callable[[LowerVariant], None]
 Sizes = dict[str, int]

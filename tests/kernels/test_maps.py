@@ -46,7 +46,7 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import ceil_div, constant
 from tilewright.tile.lower import lower_kernel
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 Array = np.ndarray[Any, Any]
 LENGTHS = [{"n": n} for n in (0, 1, 3, 31, 64, 97)]

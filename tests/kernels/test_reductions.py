@@ -47,7 +47,7 @@ from tilewright.tile.rows.columns import lower_columns
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Variant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 Array = np.ndarray[Any, Any]
 KINDS = ("sum", "product", "maximum", "minimum")

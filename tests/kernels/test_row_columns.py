@@ -43,7 +43,7 @@ from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Variant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 Array = np.ndarray[Any, Any]
 LEVELS = ("x86-64", "avx2", "avx512")

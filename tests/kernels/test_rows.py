@@ -13,7 +13,7 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce, Reshape
 from tilewright.shape import constant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 Array = np.ndarray[Any, Any]
 ROWS = [{"a": a, "b": b} for a, b in ((0, 3), (1, 1), (2, 16), (5, 17), (3, 131), (17, 8))]

@@ -52,7 +52,7 @@ from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, Accuracy, PackedConstant, Variant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 Array = np.ndarray[Any, Any]
 # How much larger than a plain sum's the greatest error and the root of the mean square may be, as
