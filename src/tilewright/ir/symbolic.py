@@ -52,7 +52,9 @@ from tilewright.shape import (
 
 Contents = np.ndarray[Any, np.dtype[np.object_]]
 LARGEST = 256  # elements; shape vectors are short, and larger tables are data
-_MOST_FACTORS = 12  # of a product: what is multiplied out again and again soon overflows
+# Of a product: a size of all axes of a tensor has some eight, and what is multiplied out again and
+# again soon overflows.
+_MOST_FACTORS = 12
 _LONGEST = 1024  # factors of a sum of products
 _MAY_OVERFLOW = ("add", "subtract", "multiply", "negate", "absolute", "divide")
 _cache: WeakKeyDictionary[Node, Contents | None] = WeakKeyDictionary()

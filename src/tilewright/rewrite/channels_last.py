@@ -46,7 +46,9 @@ from tilewright.rewrite.orders import (
 from tilewright.shape import Expr
 
 FEW_CHANNELS = 4  # an input with no more of them is read through its transposition at no cost
-# Of each of several groups: vectors run across groups in either order, or hold few channels.
+# Of each of several groups: vectors run across groups in either order, or hold few channels. With
+# 8 of a group 3x3 layers take 0.35 to 0.67 of the time with the channels first, with 16 1.3 times
+# (by themselves, Zen 4).
 FEW_OF_GROUP = 8
 MOST_ROUNDS = 4  # what one leaves may pay in the next: simplifying moves transpositions
 

@@ -57,6 +57,26 @@ from tilewright.tile.variants import THREADS
 TOGETHER = 8
 
 
+def groups_of_lines(node: Node) -> tuple[int, int, int]:
+    """Taps across the lines of a Convolve, groups of lines, and how many taps lie between two.
+
+    Tap t reads group ``t % apart``, ``t // apart`` lines later.
+    """
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    outer = [size.value for size in node.inputs[1].shape[2:-1]]
+    taps = prod(outer)
+    if len(outer) == 1 and primitive.dilations[0] == primitive.spread[0] == 1:
+        return taps, min(primitive.strides[0], taps), primitive.strides[0]
+    return taps, taps, taps
+
+
+def plane_elements(node: Node, held: Expr) -> Expr:
+    """The elements of a plane that has so many: planes begin in different sets of a cache."""
+    line = spread_elements(node.dtype.bytes)
+    return ceil_div(held, 2 * line) * (2 * line) + line
+
+
 @dataclass(frozen=True)
 class PackedLines:
     """The lines of a block of ``columns`` pixels and of ``depth``, which are whole channels.
@@ -77,20 +97,13 @@ class PackedLines:
     @staticmethod
     def of(frame: Frame, node: Node, depth: Expr) -> PackedLines:
         """The lines of a Convolve in blocks of so much depth."""
-        primitive, weights = node.primitive, node.inputs[1]
-        assert isinstance(primitive, Convolve)
-        outer = [size.value for size in weights.shape[2:-1]]
-        taps = groups = stride = prod(outer)
-        if len(outer) == 1 and primitive.dilations[0] == primitive.spread[0] == 1:
-            stride = primitive.strides[0]
-            groups = min(stride, taps)
+        taps, groups, stride = groups_of_lines(node)
         beyond = constant(max(taps - 1, 0) // max(stride, 1)) * node.shape[-1]
         columns = column_block(frame, PACKED_COLUMNS)
         if beyond is not constant(0) and frame.blocking.columns is None:
             copies = ceil_div(depth, max(taps, 1)) * groups
             columns = _columns(frame, depth, copies, beyond)
-        line = spread_elements(node.dtype.bytes)
-        plane = ceil_div(columns + beyond, 2 * line) * (2 * line) + line
+        plane = plane_elements(node, columns + beyond)
         return PackedLines(node, depth, columns, taps, groups, max(stride, 1), plane)
 
     @property

@@ -94,12 +94,12 @@ def gathered_time(nest: ProductNest, node: Node, machine: Machine, after: Expr |
 
 
 def _read_time(nest: ProductNest, node: Node, machine: Machine) -> Expr:
-    """Picoseconds to read the data once; a piece of every pixel for each group, after the other."""
+    """Picoseconds to read the data once; each of several groups reads its piece of every pixel."""
     primitive, data = node.primitive, node.inputs[0]
     assert isinstance(primitive, Convolve)
     elements, size = product(data.shape), nest.dtype.bytes
-    shown = machine.core.streams.left_shown
     if primitive.groups == 1:
+        shown = machine.core.streams.left_shown
         return elements // 64 * machine.reading(elements, size, 2) * shown // 8
     pieces = primitive.groups * product(data.shape[:-1])
     return pieces_read_time(pieces, node.inputs[1].shape[1] * size, elements * size, machine)

@@ -11,7 +11,7 @@ take as many stores as there are taps, and as much cache. Start with :class:`Pha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
@@ -29,7 +29,7 @@ from tilewright.shape import (
     select,
     symbol,
 )
-from tilewright.target.core_model import spread_elements
+from tilewright.tile.convolutions.channel_lines import groups_of_lines, plane_elements
 from tilewright.tile.products.contraction import (
     MANY_TASKS,
     PACKED_COLUMNS,
@@ -63,7 +63,7 @@ class PhaseLines:
 
     Of ``taps`` across lines, tap t reads group ``t % apart``, ``t // apart`` lines later; each of
     the ``groups`` of a channel has a ``plane`` of so many elements for every phase, in which lines
-    begin ``pitch`` elements apart. Tap t along a line begins ``_moved(t)`` elements later.
+    begin ``pitch`` elements apart. Tap t along a line begins ``moved(t)`` elements later.
     """
 
     node: Node
@@ -79,11 +79,7 @@ class PhaseLines:
         """The lines of a Convolve for which :func:`shares_lines` holds."""
         primitive, weights = node.primitive, node.inputs[1]
         assert isinstance(primitive, Convolve)
-        outer = [size.value for size in weights.shape[2:-1]]
-        taps = groups = apart = prod(outer)
-        if len(outer) == 1 and primitive.dilations[0] == primitive.spread[0] == 1:
-            apart = primitive.strides[0]
-            groups = min(apart, taps)
+        taps, groups, apart = groups_of_lines(node)
         beyond = (taps - 1) // apart
         line = LINE_BYTES // node.dtype.bytes
         reached = (weights.shape[-1].value - 1) * primitive.dilations[-1] // primitive.strides[-1]
@@ -91,8 +87,7 @@ class PhaseLines:
         copies = weights.shape[1] * (groups * primitive.strides[-1])
         lines = _lines(frame, node, copies * pitch, beyond)
         held = (lines + beyond) * pitch + frame.tile.columns  # which the last tile reads beyond
-        odd = spread_elements(node.dtype.bytes)
-        plane = ceil_div(held, 2 * odd) * (2 * odd) + odd
+        plane = plane_elements(node, held)
         return PhaseLines(node, lines, taps, groups, apart, pitch, plane)
 
     @property
