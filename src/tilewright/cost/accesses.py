@@ -42,6 +42,7 @@ class Access:
     ``distances`` are those of ``pending`` and ``extents`` that are known, by their text, and
     ``span`` is how far the last of ``count`` places alike is from the first, where that is known.
     ``chunks`` are the variables of loops over parts of another one, with the distance of that.
+    ``crosses`` says that vectors are loaded which begin beside a line.
     """
 
     buffer: TileBuffer
@@ -56,6 +57,7 @@ class Access:
     span: int | None = None
     chunks: Mapping[str, str] = field(default_factory=dict[str, str])
     asked: Expr = ONE  # 0 where it is in a branch that is not taken
+    crosses: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -106,6 +108,13 @@ class Access:
             number = select(ends, made, number)
         return number
 
+    def shared_lines(self, sizes: Mapping[str, Expr]) -> Expr:
+        """How many lines it reads that runs beside its own have a part of, one for each run."""
+        run = self.extents.get("1")
+        if not self.crosses or run is None or self._is_joined(run):
+            return ZERO
+        return self.pieces(sizes, RUN_BYTES)
+
     def _runs(self, moved: Expr, run: Expr, followed: int) -> Expr:
         """Pieces of ``run`` elements; of several at a time each is followed sooner.
 
@@ -132,6 +141,16 @@ def most_pieces(
     found: dict[TileBuffer, Expr] = {}
     for access in accesses:
         own = access.pieces(sizes, followed)
+        before = found.get(access.buffer, own)
+        found[access.buffer] = own if own is before else maximum(before, own)
+    return found
+
+
+def shared_lines(accesses: Iterable[Access], sizes: Mapping[str, Expr]) -> dict[TileBuffer, Expr]:
+    """Those of each buffer, by whichever access has the most (:meth:`Access.shared_lines`)."""
+    found: dict[TileBuffer, Expr] = {}
+    for access in accesses:
+        own = access.shared_lines(sizes)
         before = found.get(access.buffer, own)
         found[access.buffer] = own if own is before else maximum(before, own)
     return found
@@ -194,7 +213,8 @@ def one_of(places: Sequence[Access]) -> Access:
     offsets = [access.offset - places[0].offset for access in places]
     known = [offset.value for offset in offsets if offset.is_constant]
     span = max(known) - min(known) if 1 < len(known) == len(offsets) else None
-    return replace(first, count=len(places), span=span)
+    crosses = any(access.crosses for access in places)
+    return replace(first, count=len(places), span=span, crosses=crosses)
 
 
 def distance_apart(pending: Mapping[str, str], size: int) -> int:

@@ -37,6 +37,7 @@ from tilewright.cost.sought import read_of, seeking, seeking_cycles
 from tilewright.cost.squares import squares_cycles
 from tilewright.cost.vector_work import (
     Core,
+    is_aligned,
     is_vector,
     loop_cycles,
     loop_values,
@@ -395,7 +396,14 @@ class _Walk:
             buffer, {}, pending, offset, is_store, distance_apart(pending, buffer.dtype.bytes),
             origin=origin_of(rest, steps.values()), chunks=parts,
             distances={str(step): with_positive_divisors(step) for step in steps.values()},
+            crosses=not (is_store or buffer.scratch) and self._crosses(offset, steps, buffer),
         )  # fmt: skip
+
+    def _crosses(self, offset: Expr, steps: Mapping[str, Expr], buffer: TileBuffer) -> bool:
+        """Whether vectors of the innermost loop may begin beside a line."""
+        inner = self.around[-1] if self.around else ""
+        is_along = steps.get(inner) is ONE
+        return is_along and not is_aligned(self.core, offset, inner, buffer.dtype.bytes)
 
     def _footprint(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that all of them touch."""

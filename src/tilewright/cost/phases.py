@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.cost.accesses import TURNED, Access, gathered, most_pieces, regions
+from tilewright.cost.accesses import TURNED, Access, gathered, most_pieces, regions, shared_lines
 from tilewright.cost.lengths import short
 from tilewright.cost.levels import line_rate, memory_time, moved_lines, pieces_time, unforeseen_time
 from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
@@ -70,7 +70,8 @@ def phases_price(
     far = [a for phase in phases for a in phase.accesses if not a.buffer.scratch]
     first = regions(far, sizes)
     near, memory = (most_pieces(far, sizes, most) for most in (RUN_BYTES, FOLLOWED_BYTES))
-    moving = _Moving(machine, short(total(moved for moved, _ in first.values())), near, memory)
+    whole = short(total(moved for moved, _ in first.values()))
+    moving = _Moving(machine, whole, near, memory, shared_lines(far, sizes))
     alone, computed, lines = ZERO, ZERO, ZERO
     for phase in phases:
         touched = dict.fromkeys(a.buffer for a in phase.accesses if a.buffer in first)
@@ -82,7 +83,9 @@ def phases_price(
         waiting = moving.time(apart) + moving.late(apart)
         for cycles, moved in ((phase.cycles, read), (phase.turning, waiting)):
             time = short(cycles * machine.picoseconds(1) // 1000)
-            computed, alone = computed + time, alone + _overlapping(short(moved), time, machine)
+            crosses = any(access.crosses for access in phase.accesses)
+            taken = _overlapping(short(moved), time, crosses, machine)
+            computed, alone = computed + time, alone + taken
         lines = lines + moving.lines(own) + moving.lines(apart)
     shared = memory_time(short(lines), moving.whole, machine)
     return LoopPrice(short(alone), short(computed), shared, tasks)
@@ -92,13 +95,15 @@ def phases_price(
 class _Moving:
     """Tensors of ``whole`` bytes in all that are touched for the first time, and their runs.
 
-    ``near`` are those of lines in the last cache, ``memory`` those of lines beyond it.
+    ``near`` are those of lines in the last cache, ``memory`` those of lines beyond it; ``beside``
+    are lines that two runs have a part of.
     """
 
     machine: Machine
     whole: Expr
     near: Mapping[TileBuffer, Expr]
     memory: Mapping[TileBuffer, Expr]
+    beside: Mapping[TileBuffer, Expr]
 
     def lines(self, regions: Mapping[TileBuffer, tuple[Expr, bool]]) -> Expr:
         """How many lines memory moves."""
@@ -110,7 +115,8 @@ class _Moving:
             short(total(runs[buffer] for buffer in regions)) for runs in (self.near, self.memory)
         )
         begun = pieces_time(near, self.whole, self.machine, memory)
-        return self.lines(regions) * line_rate(self.machine, self.whole) + begun
+        beside = short(total(self.beside[buffer] for buffer in regions))
+        return (self.lines(regions) + beside) * line_rate(self.machine, self.whole) + begun
 
     def late(self, regions: Mapping[TileBuffer, tuple[Expr, bool]]) -> Expr:
         """Picoseconds more of lines that are written and not asked for ahead."""
@@ -118,9 +124,10 @@ class _Moving:
         return unforeseen_time(written // LINE_BYTES, self.whole, self.machine)
 
 
-def _overlapping(read: Expr, computed: Expr, machine: Machine) -> Expr:
+def _overlapping(read: Expr, computed: Expr, crosses: bool, machine: Machine) -> Expr:
     """Picoseconds of reading and computing at the same time, but for the share that shows."""
-    shown = round(SIXTEENTHS * machine.core.loops.shown)
+    costs = machine.core.loops
+    shown = round(SIXTEENTHS * (costs.crossing if crosses else costs.shown))
     return short(maximum(read, computed) + minimum(read, computed) * shown // SIXTEENTHS)
 
 

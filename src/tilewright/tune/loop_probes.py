@@ -24,6 +24,7 @@ LONG, SHORT = 1024, (15, 33, 100)  # elements of a row; short ones end in part o
 MIXED = 8, 16  # instructions of a value: the difference is what they alone take
 TURNS = ((64, 64, 16), (14, 14, 8), (7, 64, 4), (3, 64, 1))  # rows, columns, the squares that fit
 FAR_ROW = 1024  # elements of a row of what lies in memory
+CROSSED_ROW = 1008  # elements of rows that begin anywhere in a page
 SWEEP = 2  # instructions of a vector in the sweep that waits: a difference, its sum
 LEAST_WINDOW, MOST_WINDOW = 16.0, 512.0  # of processors there are, with room for noise
 ASKING_GAINS = 0.95  # times the time without asking ahead: half of it may be noise
@@ -147,6 +148,9 @@ def _probes(target: Target) -> dict[str, Probe]:
     in_pieces = _PIECES.format(*places)
     for number in (memory - 1, memory):
         made[f"pieces {number}"] = _rows(in_pieces, FAR_ROW, _rows_of(target, number))
+    number = memory - 1
+    made["crossing"] = _crossed("_i3*n + ", _rows_of(target, number))
+    made["crossing near"] = _crossed("", ROWS)
     made["half"] = _rows(_SUMMED.format("sum"), FAR_ROW, _half_of_last(target))
     made["asked"] = _rows(asking.format("sum"), FAR_ROW, rows)
     return made
@@ -189,6 +193,14 @@ def _reduced(kind: str, n: int, shift: int) -> Probe:
 
 
 _COPIED = "  for masked _i2 in 0 .. n\n    o0[_i1*n + _i2] = add(b0[_i1*n + _i2], 1.0)\n"
+# Sums of rows side by side, whose vectors begin beside lines.
+_CROSSING = (
+    "buffer b0: float32\nresult o0: float32\nscratch s0: float32 of n\nwork 1\ngrid _i1 < 1\n"
+    "  for masked _i2 in 0 .. n\n    s0[_i2] = 0.0\n"
+    "  for _i3 in 0 .. rows\n    for masked _i4 in 0 .. n\n"
+    "      s0[_i4] = add(b0[{}_i4 + 3], s0[_i4])\n"
+    "  o0[0] = s0[0]\n"
+)
 _PLAIN = "  for _i2 in 0 .. n\n    o0[_i1*n + _i2] = add(b0[_i1*n + _i2], 1.0)\n"
 _SUMMED = "  for masked _i2 in 0 .. n\n    _r3 = {} of b0[_i1*n + _i2]\n  o0[_i1] = _r3\n"
 # Eight runs at a time that lie beside each other: each ends where the next one began.
@@ -213,6 +225,11 @@ def _rows(body: str, n: int, rows: int = ROWS) -> Probe:
     text = f"buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i1 < rows\n{body}"
     room = rows * n + 64
     return Probe(text, {"rows": rows, "n": n}, {"b0": room, "o0": room})
+
+
+def _crossed(row: str, rows: int) -> Probe:
+    sizes = {"rows": rows, "n": CROSSED_ROW}
+    return Probe(_CROSSING.format(row), sizes, {"b0": rows * CROSSED_ROW + 64, "o0": 1})
 
 
 # What is loaded where a vector was stored across two lines, or where nothing was.
@@ -328,6 +345,7 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         turn_call=call,
         task=task,
         shown=_shown(m, target),
+        crossing=_crossing(m, target),
         again=_again(m, target),
         reached=tuple(_reached(m, target, number) for number in range(1, len(target.levels) - 1)),
         kept=_kept(m, target),
@@ -438,6 +456,15 @@ def _shown(m: _Measured, target: Target) -> float:
     read, both = (m.line(f"{what} {number}", elements) for what in ("read", "computed"))
     near = _rows_of(target, 0) * FAR_ROW
     computed = m.line("computed 0", near)
+    return min(1.0, max(0.0, (both - max(read, computed)) / min(read, computed)))
+
+
+def _crossing(m: _Measured, target: Target) -> float:
+    """The same for vectors that cross lines, which take about as long as the last cache does."""
+    number = len(target.levels) - 3
+    rows = _rows_of(target, number)
+    both, read = m.line("crossing", rows * CROSSED_ROW), m.line(f"read {number}", rows * FAR_ROW)
+    computed = m.line("crossing near", ROWS * CROSSED_ROW)
     return min(1.0, max(0.0, (both - max(read, computed)) / min(read, computed)))
 
 
