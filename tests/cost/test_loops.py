@@ -417,3 +417,30 @@ def test_a_few_columns_are_picked_out_behind_their_loads_and_stores() -> None:
     turned = "  s0[0], row 512 = transposed b0[0], row {0}: 512 x {0}\n  o0[_i1] = s0[0]\n"
     two, three, four = (small(turned.format(n)).computed.value for n in (2, 3, 4))
     assert four - three == pytest.approx(three - two, rel=0.01)
+
+
+@pytest.mark.parametrize(("level", "taken"), [("zen4", 1), ("zen3", 2)])
+def test_comparisons_that_others_take_in_cost_nothing(level: str, taken: int) -> None:
+    """What denies a comparison is one itself; where there are masks, both of them are one more."""
+    machine = Machine(preset(level))
+
+    def each(condition: str) -> float:
+        """Cycles of a vector for one choice by a condition."""
+        value = "b0[_i2]"
+        for _ in range(20):
+            value = f"select({condition}, 1.0, {value})"
+        text = (
+            "buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i1 < 1\n"
+            f"  for independent _i2 in 0 .. 4096\n    o0[_i2] = {value}\n"
+        )
+        sizes = {"b0": constant(4096), "o0": constant(4096)}
+        price = loop_price(parse_program(text), machine, sizes)
+        vectors = 4096 * 4 / machine.target.vector_bytes
+        return price.computed.evaluate({}) * machine.target.clock_ghz / 1000 / vectors / 20
+
+    plain = "less_equal(b0[_i2], 0.5)"
+    denied, known = f"logical_not({plain})", "logical_not(is_nan(b0[_i2]))"
+    assert each(denied) == each(plain)
+    both = each(f"logical_and({denied}, {known})")
+    more = (both - each(plain)) / machine.core.loops.instruction
+    assert more == pytest.approx(taken, rel=0.1)

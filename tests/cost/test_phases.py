@@ -19,6 +19,18 @@ grid _i1 < 1048576
     _r3 = sum of b0[_i1*8192 + _i2]
   o0[_i1] = _r3
 """
+SUMMED = """\
+buffer b0: float32
+result o0: float32
+scratch s0: float32 of 4096
+work 1
+grid _i1 < 1
+  for _i2 in 0 .. 2048
+    for independent _i3 in 0 .. 768
+      s0[_i3] = add(b0[_i2*{row} + _i3], s0[_i3])
+  for independent _i4 in 0 .. 768
+    o0[_i4] = s0[_i4]
+"""
 TURNED = """\
 buffer b0: float32
 result o0: float32
@@ -64,3 +76,19 @@ def test_runs_of_memory_take_longer_until_hardware_follows() -> None:
     piece = MACHINE.core.loops.piece
     for length, pieces in ((128, 1), (512, 4), (2048, 16), (4096, 16)):
         assert more(length) == pytest.approx(pieces * piece, rel=0.1), length
+
+
+def test_vectors_that_begin_beside_lines_hide_less() -> None:
+    """From the last cache, as much as their share of the core says, and lines that runs share."""
+    size = {"o0": constant(768)}
+
+    def cycles(row: int) -> float:
+        """Of a line, of rows that are so far apart; what is computed hides what is read."""
+        sizes = {**size, "b0": constant(2048 * row)}
+        price = loop_price(parse_program(SUMMED.format(row=row)), MACHINE, sizes)
+        return price.alone.evaluate({}) * MACHINE.target.clock_ghz / 1000 / (2048 * 48)
+
+    costs = MACHINE.core.loops
+    computed = costs.load + costs.aligned_load
+    assert cycles(770) > computed + 0.8 * costs.crossing * 64 / MACHINE.target.levels[3].bandwidth
+    assert cycles(768) < computed

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tilewright.cost.folded import is_folded
 from tilewright.cost.positions import divisions_in
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import ADDING, DIVISIONS, MULTIPLY_ADD, SCALAR_FUNCTIONS, table_of
@@ -351,7 +352,8 @@ def _add(
                 is_read = variable is not None and isinstance(operand, Load | Local)
                 if is_read and _is_same(operand, varying):
                     work.kept[operand] += 1
-            _add_function(core, work, function, value.operand_type, lanes)
+            if not is_folded(value, core.target.vector_bytes):
+                _add_function(core, work, function, value.operand_type, lanes)
         case Convert(operand=operand):
             _add(core, work, operand, variable, varying, lanes)
             steps = _conversion(operand.dtype, value.dtype, core.costs)
