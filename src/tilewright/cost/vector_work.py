@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tilewright.cost.folded import is_folded
+from tilewright.cost.instructions import conversion_steps, is_folded
 from tilewright.cost.positions import divisions_in
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import ADDING, DIVISIONS, MULTIPLY_ADD, SCALAR_FUNCTIONS, table_of
@@ -356,7 +356,7 @@ def _add(
                 _add_function(core, work, function, value.operand_type, lanes)
         case Convert(operand=operand):
             _add(core, work, operand, variable, varying, lanes)
-            steps = _conversion(operand.dtype, value.dtype, core.costs)
+            steps = conversion_steps(operand.dtype, value.dtype, core.costs)
             work.count += steps
             work.arithmetic += steps * core.costs.instruction
         case Guarded(predicate=predicate, inside=inside, outside=outside):
@@ -393,13 +393,6 @@ def _add_kept(core: Core, work: Work, results: int) -> None:
     room, wanted = max(core.target.free_registers - results - 1, 0), len(work.kept)
     if wanted > room:
         work.load += work.kept.total() * (wanted - room) / wanted * core.costs.aligned_load
-
-
-def _conversion(source: DType, target: DType, costs: LoopCosts) -> float:
-    """Instructions of a conversion."""
-    if target.is_integer and target.bytes < source.bytes and not source.is_integer:
-        return costs.narrow
-    return 1.0 if source.bytes == target.bytes else costs.convert
 
 
 def _add_load(core: Core, work: Work, load: Load, variable: str | None, lanes: int) -> None:

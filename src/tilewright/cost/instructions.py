@@ -1,9 +1,11 @@
-"""Which steps of a value take no instruction of their own. Start with :func:`is_folded`."""
+"""How many instructions steps of a value are: conversions, and comparisons within others."""
 
 from __future__ import annotations
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Apply, Value
 from tilewright.target.core_model import WIDE_VECTOR_BYTES
+from tilewright.target.loop_costs import LoopCosts
 
 COMPARISONS = frozenset({"less", "less_equal", "equal", "not_equal", "is_nan"})
 
@@ -29,4 +31,11 @@ def _is_comparison(value: Value) -> bool:
     return value.function in COMPARISONS
 
 
-__all__ = ["is_folded"]
+def conversion_steps(source: DType, target: DType, costs: LoopCosts) -> float:
+    """Instructions of a conversion."""
+    if target.is_integer and target.bytes < source.bytes and not source.is_integer:
+        return costs.narrow
+    return 1.0 if source.bytes == target.bytes else costs.convert
+
+
+__all__ = ["conversion_steps", "is_folded"]
