@@ -67,6 +67,22 @@ def test_rows_are_normalised_where_there_are_none(norm):
     assert made.dtype == np.float32
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.str_])
+def test_no_rows_have_no_class(dtype):
+    labels = {np.int64: {"classlabels_ints": [3, 5]}, np.str_: {"classlabels_strings": ["a", "b"]}}
+    node = NODE(
+        "LinearClassifier", ["x"], ["y", "z"], domain="ai.onnx.ml",
+        coefficients=[1.0, -1.0, 2.0, 0.5], intercepts=[0.0, 0.5], **labels[dtype],
+    )  # fmt: skip
+    graph = helper.make_graph([node], "g", [value("x")], [value("y"), value("z")])
+    opsets = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opsets).SerializeToString()
+    chosen, scores = evaluate_payload(model, [np.empty((0, 2), np.float32)])
+    assert (chosen.shape, chosen.dtype.kind) == ((0,), np.dtype(dtype).kind)
+    assert (scores.shape, scores.dtype) == ((0, 2), np.float32)
+    assert evaluate_payload(model, [np.ones((3, 2), np.float32)])[1].shape == (3, 2)
+
+
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.uint8])
 def test_the_best_of_rows_with_ties(dtype, largest):

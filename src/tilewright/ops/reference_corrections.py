@@ -12,6 +12,11 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.aionnxml import (
+    op_linear_classifier,
+    op_svm_classifier,
+    op_tree_ensemble_classifier,
+)
 from onnx.reference.ops.op_loop import Loop as ReferenceLoop
 from onnx.reference.ops.op_scan import Scan as ReferenceScan
 
@@ -63,6 +68,18 @@ class Normalizer(OpRun):
             case _:
                 raise ValueError(f"the norm is {norm!r}, which is none of MAX, L1 and L2")
         return (x / np.maximum(sizes, 1e-30),)
+
+
+def _without_rows(operator: type[OpRun]) -> type[OpRun]:
+    """An operator with a result for each row, which the reference fails on where there is none."""
+
+    def run(self: OpRun, x: Array, **attributes: Any) -> tuple[Array, ...]:
+        if x.shape[0]:
+            return operator._run(self, x, **attributes)
+        some = operator._run(self, np.zeros((1, *x.shape[1:]), x.dtype), **attributes)
+        return tuple(result[:0] for result in some)
+
+    return type(operator.__name__, (operator,), {"_run": run})
 
 
 def _empty_stack(info: onnx.ValueInfoProto) -> Array:
@@ -233,6 +250,11 @@ def _list(options: dict[str, Any], name: str, old: str | None, count: int) -> li
     return [0] * count if given is None else [int(v) for v in given]
 
 
+_CLASSIFIERS: tuple[type[OpRun], ...] = (
+    op_linear_classifier.LinearClassifier,
+    op_svm_classifier.SVMClassifier,
+    op_tree_ensemble_classifier.TreeEnsembleClassifier,
+)
 CORRECTIONS: tuple[type[OpRun], ...] = (
     GRU,
     LSTM,
@@ -248,4 +270,5 @@ CORRECTIONS: tuple[type[OpRun], ...] = (
     SequenceInsert,
     SequenceMap,
     TopK,
+    *map(_without_rows, _CLASSIFIERS),
 )
