@@ -1,4 +1,5 @@
-"""Result types that onnx's inference cannot tell: of If, Loop and Scan, and of TopK.
+"""Result types that onnx's inference cannot tell: of If, Loop and Scan, of TopK and
+of SVMClassifier.
 
 A body is imported on trial with parameters of the operands' types; what its outputs turn out to
 be tells the types of the results. ``Trial`` is that import; it returns None where it fails. Start
@@ -48,6 +49,8 @@ def result_types(
             return _scan(operands, attributes, trial)
         case "TopK":
             return _top_k(operands, attributes, scope)
+        case "SVMClassifier":
+            return _vector_machine(operands, attributes, scope)
         case _:
             return []
 
@@ -63,6 +66,18 @@ def _top_k(operands: Sequence[Node | None], attributes: dict[str, Any], scope: S
     known = [] if wanted is None or wanted.size != 1 else [*wanted.reshape(-1)]
     sizes[axis] = scope.resolve(known[0]) if known else scope.fresh("topk")
     return [TensorType(kind, tuple(sizes)) for kind in (data.dtype, DType.INT64)]
+
+
+def _vector_machine(
+    operands: Sequence[Node | None], attributes: dict[str, Any], scope: Scope
+) -> Types:
+    """A class and scores for each row; onnx's inference tells only the type of the class."""
+    data = operands[0] if operands else None
+    if data is None or data.rank != 2:
+        return []
+    label = DType.STRING if attributes.get("classlabels_strings") else DType.INT64
+    scores = (data.shape[0], scope.fresh("scores"))
+    return [TensorType(label, scores[:1]), TensorType(DType.FLOAT32, scores)]
 
 
 def _if(attributes: dict[str, Any], trial: Trial, scope: Scope) -> Types:
