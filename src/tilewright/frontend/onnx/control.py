@@ -1,5 +1,5 @@
 """Result types that onnx's inference cannot tell: of If, Loop and Scan, of TopK and
-of SVMClassifier.
+of what classifies rows.
 
 A body is imported on trial with parameters of the operands' types; what its outputs turn out to
 be tells the types of the results. ``Trial`` is that import; it returns None where it fails. Start
@@ -49,8 +49,10 @@ def result_types(
             return _scan(operands, attributes, trial)
         case "TopK":
             return _top_k(operands, attributes, scope)
-        case "SVMClassifier":
-            return _vector_machine(operands, attributes, scope)
+        case "LinearClassifier" | "SVMClassifier" | "TreeEnsembleClassifier":
+            return _classes(operands, attributes, scope)
+        case "LinearRegressor" | "SVMRegressor" | "TreeEnsembleRegressor":
+            return [*_scores(operands, scope)]
         case _:
             return []
 
@@ -68,16 +70,19 @@ def _top_k(operands: Sequence[Node | None], attributes: dict[str, Any], scope: S
     return [TensorType(kind, tuple(sizes)) for kind in (data.dtype, DType.INT64)]
 
 
-def _vector_machine(
-    operands: Sequence[Node | None], attributes: dict[str, Any], scope: Scope
-) -> Types:
-    """A class and scores for each row; onnx's inference tells only the type of the class."""
+def _classes(operands: Sequence[Node | None], attributes: dict[str, Any], scope: Scope) -> Types:
+    """A class and scores for each row; onnx's inference may tell only the type of the class."""
+    scores = _scores(operands, scope)
+    label = DType.STRING if attributes.get("classlabels_strings") else DType.INT64
+    return [*(TensorType(label, kind.shape[:1]) for kind in scores), *scores]
+
+
+def _scores(operands: Sequence[Node | None], scope: Scope) -> list[TensorType]:
+    """A row of scores for each row of the data."""
     data = operands[0] if operands else None
     if data is None or data.rank != 2:
         return []
-    label = DType.STRING if attributes.get("classlabels_strings") else DType.INT64
-    scores = (data.shape[0], scope.fresh("scores"))
-    return [TensorType(label, scores[:1]), TensorType(DType.FLOAT32, scores)]
+    return [TensorType(DType.FLOAT32, (data.shape[0], scope.fresh("scores")))]
 
 
 def _if(attributes: dict[str, Any], trial: Trial, scope: Scope) -> Types:
