@@ -12,14 +12,10 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.aionnxml import (
-    op_linear_classifier,
-    op_svm_classifier,
-    op_tree_ensemble_classifier,
-)
 from onnx.reference.ops.op_loop import Loop as ReferenceLoop
 from onnx.reference.ops.op_scan import Scan as ReferenceScan
 
+from tilewright.ops.reference_classifiers import CLASSIFIERS
 from tilewright.ops.reference_recurrent import GRU, LSTM, RNN
 from tilewright.ops.reference_selection import Multinomial, NonMaxSuppression, NonZero, TopK
 
@@ -68,20 +64,6 @@ class Normalizer(OpRun):
             case _:
                 raise ValueError(f"the norm is {norm!r}, which is none of MAX, L1 and L2")
         return (x / np.maximum(sizes, 1e-30),)
-
-
-def _without_rows(operator: Any) -> type[OpRun]:
-    """An operator with a result for each row, which the reference fails on where there is none."""
-
-    class WithoutRows(operator):
-        def _run(self, x: Array, **attributes: Any) -> tuple[Array, ...]:
-            if x.shape[0]:
-                return super()._run(x, **attributes)
-            some = super()._run(np.zeros((1, *x.shape[1:]), x.dtype), **attributes)
-            return tuple(result[:0] for result in some)
-
-    WithoutRows.__name__ = operator.__name__  # by which the evaluator finds it
-    return WithoutRows
 
 
 def _empty_stack(info: onnx.ValueInfoProto) -> Array:
@@ -252,11 +234,6 @@ def _list(options: dict[str, Any], name: str, old: str | None, count: int) -> li
     return [0] * count if given is None else [int(v) for v in given]
 
 
-_CLASSIFIERS: tuple[type[OpRun], ...] = (
-    op_linear_classifier.LinearClassifier,
-    op_svm_classifier.SVMClassifier,
-    op_tree_ensemble_classifier.TreeEnsembleClassifier,
-)
 CORRECTIONS: tuple[type[OpRun], ...] = (
     GRU,
     LSTM,
@@ -272,5 +249,5 @@ CORRECTIONS: tuple[type[OpRun], ...] = (
     SequenceInsert,
     SequenceMap,
     TopK,
-    *map(_without_rows, _CLASSIFIERS),
+    *CLASSIFIERS,
 )
