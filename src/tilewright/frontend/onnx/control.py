@@ -1,5 +1,4 @@
-"""Result types that onnx's inference cannot tell: of If, Loop and Scan, of TopK and
-of what classifies rows.
+"""Result types that onnx's inference cannot tell: of If, Loop, Scan, TopK, and scores of rows.
 
 A body is imported on trial with parameters of the operands' types; what its outputs turn out to
 be tells the types of the results. ``Trial`` is that import; it returns None where it fails. Start
