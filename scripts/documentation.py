@@ -79,6 +79,10 @@ these, and so from tilewright, in some corners:
   last one of the data. Sizes in the place of scales give the same in all of them.
 - `TopK` of data that hold NaNs: a NaN is the greatest element, as in numpy, for any number of
   wanted elements. What ONNX Runtime gives depends on where it stands.
+- `Normalizer` by the largest element: rows are divided by their largest absolute value, as by the
+  reference and scikit-learn; ONNX Runtime takes the largest value with its sign.
+- `LinearClassifier` with one score for two classes, which nothing transforms: the other class has
+  its negative, as in the reference; ONNX Runtime gives what it lacks to 1.
 """
 
 

@@ -126,8 +126,19 @@ def test_all_unknown_operators_are_listed_at_once():
 def test_an_operator_that_only_the_reference_has_needs_the_rank_of_its_results():
     tree = NODE("TreeEnsembleClassifier", ["x"], ["y", "z"], domain="ai.onnx.ml")
     result = helper.make_tensor_value_info("y", onnx.TensorProto.INT64, None)
-    proto = model([tree], [tensor("x", ["n", 2])], [result], opsets={"ai.onnx.ml": 3})
+    proto = model([tree], [tensor("x", ["n"])], [result], opsets={"ai.onnx.ml": 1})
     with pytest.raises(UnsupportedError, match=r"(?s)rank .*not compiled.*outside of the model"):
+        import_model(proto)
+
+
+def test_maps_are_told_from_damage():
+    zipped = NODE("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
+    result = helper.make_empty_tensor_value_info("y")
+    kind = result.type.sequence_type.elem_type.map_type
+    kind.key_type = onnx.TensorProto.INT64
+    kind.value_type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    proto = model([zipped], [tensor("x", ["n", 2])], [result], opsets={"ai.onnx.ml": 3})
+    with pytest.raises(UnsupportedError, match=r"(?s)maps are not supported.*\"y\".*zipmap"):
         import_model(proto)
 
 

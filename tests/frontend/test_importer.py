@@ -367,6 +367,53 @@ def test_structural_inputs_are_named_and_can_be_constants():
         import_model(proto, constants={"axes": np.array([[1]])})
 
 
+def test_scores_of_a_vector_machine_are_read_by_what_follows():
+    proto = model(
+        [
+            NODE(
+                "SVMClassifier", ["x"], ["y", "s"], domain="ai.onnx.ml", kernel_type="RBF",
+                kernel_params=[0.5, 0.0, 3.0], support_vectors=[0.0, 1.0, 1.0, -1.0],
+                vectors_per_class=[1, 1], coefficients=[1.0, -1.0], rho=[0.25],
+                classlabels_ints=[4, 7],
+            ),
+            NODE("Neg", ["s"], ["z"]),
+        ],
+        [tensor("x", ["n", 2])],
+        [tensor("y", ["n"], INT64), tensor("z", None)],
+        opsets={"ai.onnx.ml": 3},
+    )  # fmt: skip
+    graph, _ = import_model(proto)
+    assert [value.rank for _, value in graph.outputs] == [1, 2]
+    x = np.array([[0, 1], [1, -1], [2, 0]], np.float32)
+    expected = ReferenceEvaluator(proto).run(None, {"x": x})
+    for made, wanted in zip(run(graph, x=x).values(), expected, strict=True):
+        np.testing.assert_allclose(made, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
+def test_scores_of_trees_have_two_axes(kind):
+    parts = {"classlabels_int64s": [4, 7]} if kind == "Classifier" else {"n_targets": 2}
+    prefix = "class" if kind == "Classifier" else "target"
+    of_nodes = {"treeids": [0, 0, 0], "nodeids": [0, 1, 2], "featureids": [1, 0, 0],
+                "values": [0.5, 0.0, 0.0], "modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+                "truenodeids": [1, 0, 0], "falsenodeids": [2, 0, 0]}  # fmt: skip
+    leaves = {"treeids": [0, 0], "nodeids": [1, 2], "ids": [0, 1], "weights": [0.75, 0.25]}
+    parts |= {f"nodes_{name}": values for name, values in of_nodes.items()}
+    parts |= {f"{prefix}_{name}": values for name, values in leaves.items()}
+    names = ["y", "s"][kind == "Regressor" :]
+    tree = NODE(f"TreeEnsemble{kind}", ["x"], names, domain="ai.onnx.ml", **parts)
+    outputs = [tensor("z", None)]
+    opsets = {"ai.onnx.ml": 1}
+    proto = model(
+        [tree, NODE("Neg", ["s"], ["z"])], [tensor("x", ["n", 2])], outputs, opsets=opsets
+    )
+    graph, _ = import_model(proto)
+    assert graph.outputs[0][1].rank == 2
+    x = np.array([[0, 0.25], [0, 0.75]], np.float32)
+    expected = -np.array([[0.75, 0], [0, 0.25]], np.float32)
+    np.testing.assert_array_equal(run(graph, x=x)["z"], expected)
+
+
 def test_rank_that_an_input_decides_asks_for_a_constant():
     nodes = [NODE("ReduceSum", ["x", "axes"], ["s"], keepdims=0), NODE("Neg", ["s"], ["y"])]
     output = tensor("y", [None])

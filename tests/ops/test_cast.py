@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from support.operator_harness import check_node, fission
+from support.operator_harness import check_node, fission, run
 from tilewright.ir.primitives import Input
 from tilewright.ops.record import NoRule, StructuralInput
 
@@ -36,6 +36,12 @@ def test_floats_truncate_and_integers_wrap() -> None:
     whole = np.array([200, -200, 65537], np.int64)
     wrapped = np.array([-56, 56, 1], np.int8)
     check_node("Cast", [whole], {"to": onnx.TensorProto.INT8}, expected=[wrapped])
+
+
+def test_types_had_names_at_first() -> None:
+    x = np.array([-2.9, 0.5], np.float32)
+    (made,) = run(fission("Cast", [x], {"to": "INT32"}, opset=1), [x])
+    np.testing.assert_array_equal(made, np.array([-2, 0], np.int32))
 
 
 def test_truth_is_not_zero() -> None:

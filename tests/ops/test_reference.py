@@ -67,6 +67,45 @@ def test_rows_are_normalised_where_there_are_none(norm):
     assert made.dtype == np.float32
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.str_])
+def test_no_rows_have_no_class(dtype):
+    labels = {np.int64: {"classlabels_ints": [3, 5]}, np.str_: {"classlabels_strings": ["a", "b"]}}
+    node = NODE(
+        "LinearClassifier", ["x"], ["y", "z"], domain="ai.onnx.ml",
+        coefficients=[1.0, -1.0, 2.0, 0.5], intercepts=[0.0, 0.5], **labels[dtype],
+    )  # fmt: skip
+    graph = helper.make_graph([node], "g", [value("x")], [value("y"), value("z")])
+    opsets = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opsets).SerializeToString()
+    chosen, scores = evaluate_payload(model, [np.empty((0, 2), np.float32)])
+    assert (chosen.shape, chosen.dtype.kind) == ((0,), np.dtype(dtype).kind)
+    assert (scores.shape, scores.dtype) == ((0, 2), np.float32)
+    assert evaluate_payload(model, [np.ones((3, 2), np.float32)])[1].shape == (3, 2)
+
+
+def test_chances_of_three_classes_are_those_of_libsvm():
+    random = np.random.default_rng(3)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    node = NODE(
+        "SVMClassifier", ["x"], ["y", "z"], domain="ai.onnx.ml", kernel_type="RBF",
+        kernel_params=[0.2, 0.0, 3.0], support_vectors=random.standard_normal(36).tolist(),
+        coefficients=random.standard_normal(18).tolist(), vectors_per_class=[4, 3, 2],
+        rho=[0.3, -0.2, 0.1], prob_a=[-2.0, -3.0, -1.5], prob_b=[0.1, -0.4, 0.2],
+        classlabels_ints=[3, 5, 8],
+    )  # fmt: skip
+    outputs = [value("y", onnx.TensorProto.INT64), value("z")]
+    graph = helper.make_graph([node], "g", [value("x")], outputs)
+    opsets = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    x = random.standard_normal((40, 4)).astype(np.float32)
+    wanted = session.run(None, {"x": x})
+    made = evaluate_payload(model, [x])
+    np.testing.assert_array_equal(made[0], wanted[0])
+    np.testing.assert_allclose(made[1], wanted[1], rtol=1e-3, atol=1e-5)
+    assert [part.shape for part in evaluate_payload(model, [x[:0]])] == [(0,), (0, 3)]
+
+
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.uint8])
 def test_the_best_of_rows_with_ties(dtype, largest):

@@ -274,6 +274,17 @@ def test_the_oldest_forms() -> None:
             np.testing.assert_array_equal(run(graph, [image, scales])[0], wanted)
     graph = fission("Upsample", [image], {"scales": scales.tolist()}, opset=7)
     np.testing.assert_array_equal(run(graph, [image])[0], wanted)
+    first = {"height_scale": 2.0, "width_scale": 3.0}
+    graph = fission("Upsample", [image], first, opset=1)
+    np.testing.assert_array_equal(run(graph, [image])[0], wanted)
+    made = [
+        run(fission("Upsample", [image], attributes, opset=opset), [image])[0]
+        for attributes, opset in (
+            ({**first, "mode": "bilinear"}, 1),
+            ({"scales": scales.tolist(), "mode": "linear"}, 7),
+        )
+    ]
+    np.testing.assert_array_equal(*made)
 
 
 def test_what_has_no_rule() -> None:

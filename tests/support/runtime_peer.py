@@ -49,7 +49,8 @@ def model_of(
         [onnx.ValueInfoProto(name=name) for name in results],
         [onnx.numpy_helper.from_array(value, f"x{i}") for i, value in given if i in constants],
     )
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    others = [(DOMAIN, 1), ("ai.onnx.ml", 3)]
+    imports = [helper.make_opsetid("", 17), *(helper.make_opsetid(*o) for o in others)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 

@@ -15,6 +15,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as ReferenceLoop
 from onnx.reference.ops.op_scan import Scan as ReferenceScan
 
+from tilewright.ops.reference_classifiers import CLASSIFIERS
 from tilewright.ops.reference_recurrent import GRU, LSTM, RNN
 from tilewright.ops.reference_selection import Multinomial, NonMaxSuppression, NonZero, TopK
 
@@ -248,4 +249,5 @@ CORRECTIONS: tuple[type[OpRun], ...] = (
     SequenceInsert,
     SequenceMap,
     TopK,
+    *CLASSIFIERS,
 )

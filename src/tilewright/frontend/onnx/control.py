@@ -1,4 +1,4 @@
-"""Result types that onnx's inference cannot tell: of If, Loop and Scan, and of TopK.
+"""Result types that onnx's inference cannot tell: of If, Loop, Scan, TopK, and scores of rows.
 
 A body is imported on trial with parameters of the operands' types; what its outputs turn out to
 be tells the types of the results. ``Trial`` is that import; it returns None where it fails. Start
@@ -48,6 +48,10 @@ def result_types(
             return _scan(operands, attributes, trial)
         case "TopK":
             return _top_k(operands, attributes, scope)
+        case "LinearClassifier" | "SVMClassifier" | "TreeEnsembleClassifier":
+            return _classes(operands, attributes, scope)
+        case "LinearRegressor" | "SVMRegressor" | "TreeEnsembleRegressor":
+            return [*_scores(operands, scope)]
         case _:
             return []
 
@@ -63,6 +67,21 @@ def _top_k(operands: Sequence[Node | None], attributes: dict[str, Any], scope: S
     known = [] if wanted is None or wanted.size != 1 else [*wanted.reshape(-1)]
     sizes[axis] = scope.resolve(known[0]) if known else scope.fresh("topk")
     return [TensorType(kind, tuple(sizes)) for kind in (data.dtype, DType.INT64)]
+
+
+def _classes(operands: Sequence[Node | None], attributes: dict[str, Any], scope: Scope) -> Types:
+    """A class and scores for each row; onnx's inference may tell only the type of the class."""
+    scores = _scores(operands, scope)
+    label = DType.STRING if attributes.get("classlabels_strings") else DType.INT64
+    return [*(TensorType(label, kind.shape[:1]) for kind in scores), *scores]
+
+
+def _scores(operands: Sequence[Node | None], scope: Scope) -> list[TensorType]:
+    """A row of scores for each row of the data."""
+    data = operands[0] if operands else None
+    if data is None or data.rank != 2:
+        return []
+    return [TensorType(DType.FLOAT32, (data.shape[0], scope.fresh("scores")))]
 
 
 def _if(attributes: dict[str, Any], trial: Trial, scope: Scope) -> Types:

@@ -1,7 +1,8 @@
 """Operators of opsets before 13, rewritten to their form of opset 13.
 
 Most changes moved an attribute to an operand. :func:`modernise` returns the operator as rules know
-it; an operator whose meaning did not change passes through. May import ``ir``, ``ops`` and numpy.
+it; an operator whose meaning did not change passes through. May import ``ir``, ``ops``, numpy and
+onnx.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
@@ -97,13 +99,26 @@ def _upsample(call: Call) -> Call:
     scales = call.operands[1] if len(call.operands) > 1 else None
     if "scales" in call.attributes:
         scales = _literal(call.attributes["scales"], DType.FLOAT32)
+    if "height_scale" in call.attributes and "width_scale" in call.attributes:
+        both = [call.attributes[name] for name in ("height_scale", "width_scale")]
+        scales = _literal([1.0, 1.0, *both], DType.FLOAT32)
     mode = call.attributes.get("mode", "nearest")
+    mode = "linear" if mode == "bilinear" else mode
     attributes: dict[str, AttributeValue] = {
         "mode": mode,
         "coordinate_transformation_mode": "asymmetric",
         "nearest_mode": "floor",
     }
     return Call("Resize", (data, None, scales), attributes)
+
+
+def _cast(call: Call) -> Call:
+    """Before 6, a type has the name that it has in onnx's messages."""
+    name = call.attributes.get("to")
+    if not isinstance(name, str) or name not in dict(onnx.TensorProto.DataType.items()):
+        return call
+    number = onnx.TensorProto.DataType.Value(name)
+    return replace(call, attributes={**call.attributes, "to": number})
 
 
 def _resize(call: Call) -> Call:
@@ -170,6 +185,7 @@ _CHANGES: dict[str, tuple[tuple[int, Callable[[Call], Call]], ...]] = {
     "Upsample": ((10, _upsample),),
     "BatchNormalization": ((9, _forget("spatial", "is_test", "consumed_inputs")),),
     "Gemm": ((7, _forget("broadcast")),),
+    "Cast": ((6, _cast),),
     "PRelu": ((7, _channel_slope),),
     "Reshape": ((5, _to_operand("shape")),),
     "Concat": ((4, _concat),),

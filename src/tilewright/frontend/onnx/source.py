@@ -175,6 +175,7 @@ def _from_proto(proto: onnx.ModelProto, where: str, folder: Path | None) -> Load
     if not proto.graph.output:
         raise InvalidModelError("the graph has no outputs", where=where, hint=_EXPORT)
     _check_outputs([value.name for value in proto.graph.output], where)
+    _check_maps(proto.graph)
     check_initializers(proto, where, folder)
     with third_party("the model cannot be read", where=where, hint=_EXPORT):
         proto = _normalised(proto, where, folder)
@@ -193,6 +194,21 @@ def _check_outputs(names: Sequence[str], where: str) -> None:
             where=where,
             hint="List the output once, or make the other one by an Identity with its own name",
         )
+
+
+def _check_maps(graph: onnx.GraphProto) -> None:
+    """A map has no shape that a tensor has, and onnx-ir does not read its type."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        kind = value.type
+        while kind.WhichOneof("value") in ("sequence_type", "optional_type"):
+            kind = getattr(kind, str(kind.WhichOneof("value"))).elem_type
+        if kind.HasField("map_type"):
+            raise UnsupportedError(
+                "a value is a map, as ZipMap makes of scores; maps are not supported",
+                where=f'value "{value.name}"',
+                hint="export without maps (skl2onnx: options={'zipmap': False}), or delete the "
+                "operator that makes or takes them from the model",
+            )
 
 
 def _check_opsets(opsets: dict[str, int], where: str) -> None:
