@@ -16,7 +16,7 @@ constexpr std::int64_t kGlanced = 16;  // elements that are compared before aski
 constexpr std::int64_t kFewSteps = 512;  // comparisons up to which elements are kept in order
 // Comparisons of a row up to which rows are beside each other with vectors of 16 bytes, in proportion
 // with longer ones; then the same of rows too short for lanes of their own.
-constexpr std::int64_t kFewBeside = 192;
+constexpr std::int64_t kFewBeside = 768;
 constexpr std::int64_t kMostBeside = 2048;
 constexpr std::size_t kFewLanes = 32;  // lanes that are compared with each other
 constexpr std::int64_t kBeside = 16;   // rows that are gathered or compared at a time
@@ -277,21 +277,21 @@ class BestBeside {
     } else {
       at = kept_.size() - 1;
     }
-    for (; at > 0; --at) settle(found, own, kept_[at - 1], kept_[at]);
+    for (Kept* here = &kept_[at]; here != kept_.data(); --here) settle(found, own, here[-1], *here);
   }
 
-  static void settle(const Lanes& found, std::int32_t own, const Kept& better, Kept& here) {
-    // Copies, as vectors are only made of what is certain to be other memory.
-    const Kept before = better;
-    Kept after = here;
+  // All of these are other memory, which vectors are only made of if that is certain; a copy would
+  // be read again in other pieces than it is written in, which processors wait for.
+  static void settle(const std::int32_t* __restrict found, std::int32_t own,
+                     const Kept& __restrict better, Kept& __restrict here) {
     for (std::int64_t row = 0; row < kBeside; ++row) {
-      const std::int32_t new_key = found[row], earlier = before.keys[row], key = after.keys[row];
+      const std::int32_t new_key = found[row], earlier = better.keys[row], key = here.keys[row];
       const bool moves = new_key < earlier, is_better = new_key < key;
-      const std::int32_t from = moves ? before.places[row] : own;
-      after.keys[row] = is_better ? (moves ? earlier : new_key) : key;
-      after.places[row] = is_better ? from : after.places[row];
+      const std::int32_t from = moves ? better.places[row] : own;
+      const std::int32_t place = here.places[row];
+      here.keys[row] = is_better ? (moves ? earlier : new_key) : key;
+      here.places[row] = is_better ? from : place;
     }
-    here = after;
   }
 
   std::int64_t length_;

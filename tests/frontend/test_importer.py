@@ -15,7 +15,7 @@ from support.onnx_models import BOOL, INT64, model, run, tensor
 from tilewright.compile import compile_model
 from tilewright.frontend.onnx import Dim, StructuralInputs, import_model, importer
 from tilewright.frontend.onnx.values import tensor_array
-from tilewright.ir.primitives import Concat, Constant, Opaque, Reshape, Slice
+from tilewright.ir.primitives import Broadcast, Concat, Constant, Opaque, Reshape, Slice
 from tilewright.ir.verify import problems
 from tilewright.rewrite import simplify
 from tilewright.support.errors import (
@@ -80,6 +80,27 @@ def test_sizes_that_prove_equal_late_leave_no_reshape():
         assert np.array_equal(run(graph, x=x)["y"], np.concatenate([x[:, ::2], x[:, 1::2]]))
     with pytest.raises(DimensionError, match='"w" = 3'):
         run(graph, x=x_like(2, 3))
+
+
+def test_nothing_is_broadcast_to_the_size_that_a_dimension_was_given():
+    """A batch that the caller fixes leaves the products of integers that are looked for."""
+    source = """<ir_version: 10, opset_import: ["": 21]>
+    quantised (uint8[n,4,h,w] x) => (uint8[n,3,a,b] y)
+            <float s = {0.5}, uint8 z = {7}, int8 none = {0}, int8[3,4,1,1] f> {
+        y = QLinearConv(x, s, z, f, s, none, s, z)
+    }"""
+    proto = parser.parse_model(source)
+    del proto.graph.value_info[:]
+    filters = np.arange(12, dtype=np.int8).reshape(3, 4, 1, 1)
+    proto.graph.initializer.append(numpy_helper.from_array(filters, "f"))
+    for dims in ({}, {"n": Dim(1, 1)}, {"n": Dim(1, 1), "h": Dim(5, 5), "w": Dim(6, 6)}):
+        graph = import_model(proto, dims=dims).graph
+        repeated = [n for n in graph.nodes() if isinstance(n.primitive, Broadcast)]
+        assert repeated and all(n.shape != n.inputs[0].shape for n in repeated)
+        x = np.arange(120, dtype=np.uint8).reshape(1, 4, 5, 6)
+        sums = np.einsum("oi,nihw->nohw", filters[..., 0, 0].astype(int), x.astype(int) - 7)
+        expected = np.clip(np.rint(sums / 2) + 7, 0, 255).astype(np.uint8)
+        assert np.array_equal(run(graph, x=x)["y"], expected)
 
 
 def test_a_shape_of_run_time_values_is_bound():

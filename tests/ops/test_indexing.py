@@ -191,15 +191,15 @@ def test_the_greatest_element(largest: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.uint8])
 @pytest.mark.parametrize("largest", [0, 1])
-@pytest.mark.parametrize(("count", "axis"), [(1, 1), (1, -1), (2, 0), (3, 1), (17, 1), (5, -1)])
+@pytest.mark.parametrize(("count", "axis"), [(1, 1), (1, -1), (2, 0), (3, 1), (8, 1), (5, -1)])
 def test_the_first_in_order(count: int, axis: int, largest: int, dtype: type) -> None:
     """With ties, both zeros, and what is no number, which is the greatest."""
-    data = GENERATOR.integers(0, 6, (4, 17, 5)).astype(dtype)
+    data = GENERATOR.integers(0, 6, (4, 8, 5)).astype(dtype)
     if data.dtype.kind == "f":
         data = data - dtype(3)
         data[0, 3:7, 0] = np.nan, np.inf, -np.nan, -np.inf
         data[1, 2:4, 1] = -0.0, 0.0
-        data[2, :, 2], data[3, :, 3] = np.nan, (np.nan, *[np.inf] * 16)
+        data[2, :, 2], data[3, :, 3] = np.nan, (np.nan, *[np.inf] * 7)
     check_node(
         "TopK", [data, _integers(count)], {"largest": largest, "axis": axis}, outputs=2,
         constants=(1,), fixed=(0,), expected=first_in_order(data, count, axis, largest),
@@ -207,7 +207,7 @@ def test_the_first_in_order(count: int, axis: int, largest: int, dtype: type) ->
 
 
 def test_many_or_more_than_there_are_need_a_sort() -> None:
-    for data, symbolic in ((_numbers(3, 65), False), (_numbers(3, 5), True)):
+    for data, symbolic in ((_numbers(3, 9), False), (_numbers(3, 5), True)):
         for count in (0, 2, 6):
             with pytest.raises(NoRule, match="sort"):
                 fission("TopK", [data, _integers(count)], opset=11, outputs=2, constants=(1,),

@@ -27,7 +27,7 @@ from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.sizes import data_operand, scalar_of, size_of, whole_numbers
 from tilewright.shape import Expr, constant, less_equal, product
 
-MOST_RANKED = 64  # elements that are compared with each other; a sort takes less time for more
+MOST_RANKED = 8  # elements that are compared with each other; the runtime chooses among more sooner
 REDUCTIONS = {"none": "none", "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
 

@@ -10,9 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from tilewright.ir import make
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node, expressions_of, node, topological
-from tilewright.ir.primitives import Input, Primitive, PrimitiveError, Project
+from tilewright.ir.primitives import (
+    Broadcast,
+    Input,
+    Primitive,
+    PrimitiveError,
+    Project,
+    Reshape,
+)
 from tilewright.ir.sizes import with_sizes
 from tilewright.shape import Expr, symbol
 
@@ -83,7 +91,7 @@ def _rebuilt(graph: Graph, changed: Callable[[Node], Primitive]) -> Graph:
     new: dict[Node, Node] = {}
     for current in topological((*graph.inputs, *graph.roots)):
         operands = tuple(new[i] for i in current.inputs)
-        new[current] = node(changed(current), *operands)
+        new[current] = _made(changed(current), operands)
     labels: dict[Node, str] = {}
     for old, text in graph.labels.items():
         if old in new:
@@ -98,6 +106,19 @@ def _rebuilt(graph: Graph, changed: Callable[[Node], Primitive]) -> Graph:
         labels,
         tuple(new[n] for n in graph.measured),
     )
+
+
+def _made(primitive: Primitive, operands: Sequence[Node]) -> Node:
+    """The node; the operand itself where sizes turned out so that nothing is to be done.
+
+    Rewriting looks for forms without such nodes: behind a batch of one that broadcasts to one, no
+    product of integers would be found.
+    """
+    if isinstance(primitive, Broadcast):
+        return make.broadcast(operands[0], primitive.shape, primitive.axes)
+    if isinstance(primitive, Reshape):
+        return make.reshape(operands[0], primitive.shape)
+    return node(primitive, *operands)
 
 
 def input_names(value: Node) -> list[str]:
