@@ -344,9 +344,9 @@ def test_many_long_rows_are_taken_whole_and_a_few_in_pieces_or_parts() -> None:
     # With four threads memory limits both ways alike.
     for threads in (1, 2):
         assert cheapest(a=67, b=49, _threads=threads) == "in order"
-    # Twelve rows are too little work for a second thread, a hundred are not.
+    # Twelve rows are too little work for a second thread, eighty are not.
     assert cheapest(a=1, b=12, _threads=4) == "rows"
-    assert cheapest(a=1, b=100, _threads=2) == "loops"
+    assert cheapest(a=1, b=80, _threads=2) == "loops"
     assert cheapest(a=1, b=40_000, _threads=4) == "parts"
 
 
