@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,11 @@ from tilewright.support.version import VERSION
 if TYPE_CHECKING:
     from typing import Unpack
 
+    import torch
+
     from tilewright.frontend.onnx import Dim
     from tilewright.frontend.onnx.source import Source
+    from tilewright.frontend.torch import DynamicAxes
     from tilewright.runtime.limits import set_memory_limit
     from tilewright.runtime.model import CompiledModel as Model
     from tilewright.runtime.sequences import Ragged
@@ -44,6 +47,7 @@ __all__ = [
     "__version__",
     "compile",
     "errors",
+    "from_torch",
     "load",
     "set_memory_limit",
 ]
@@ -114,6 +118,58 @@ def compile(
         flush_denormals=switch("flush_denormals", flush_denormals),
         **options,
     )
+
+
+@lists_options
+def from_torch(
+    module: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic: DynamicAxes | None = None,
+    compare: bool = True,
+    num_threads: int | None = None,
+    max_bytes: int | None = None,
+    flush_denormals: bool = False,
+    **options: Unpack[CompileOptions],
+) -> Model:
+    """Export a PyTorch module, compile it, and compare both.
+
+    ``args`` and ``kwargs`` are an example of what ``module`` is called with: tensors, and tuples,
+    lists and dictionaries of them; other values are fixed. ``dynamic`` names the axes that stay
+    dynamic: a dictionary by the names of the arguments, or an entry for each positional one. An
+    entry is ``{axis: name}``, a list with a name or None for every axis, or None, and has the form
+    of an argument that holds several tensors. Axes of one name are equally long; ``dims`` gives
+    ranges for the names. The example must have 2 or more elements along them.
+
+    The model is called with the tensors in the order of ``args`` and then ``kwargs``, and gives
+    tensors. Its results are compared with those of the module for the example and, if some axes are
+    dynamic, at other sizes, since an export may fix a size without a word; ``compare=False`` leaves
+    that out. The other arguments are those of ``compile``.
+
+    Raises InvalidModelError where PyTorch cannot export the module or where results differ, and
+    else what ``compile`` raises. Needs the packages torch and onnxscript.
+    """
+    missing = [name for name in ("torch", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise errors.UnsupportedError(
+            f"a PyTorch module is exported with {missing[0]}, which is not installed",
+            hint='Run pip install "tilewright[torch]"',
+        )
+    from tilewright.frontend.torch import ExportedModule
+
+    is_compared = switch("compare", compare)
+    exported = ExportedModule(module, tuple(args), kwargs or {}, dynamic)
+    model = compile(
+        exported.model,
+        num_threads=num_threads,
+        max_bytes=max_bytes,
+        flush_denormals=flush_denormals,
+        **options,
+    )
+    if is_compared:
+        exported.compare(model)
+    return model
 
 
 def load(

@@ -141,7 +141,7 @@ def _way_out(given: object) -> str:
     """What to give in place of something that is no model."""
     modules = {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
     if "torch" in modules:
-        return "Export it first: torch.onnx.export(module, inputs, dynamo=True) gives a model"
+        return "Use tilewright.from_torch(module, inputs), which exports it first"
     return "Give a path, bytes, an onnx.ModelProto, an onnx_ir.Model or what torch.onnx.export gave"
 
 

@@ -1,0 +1,219 @@
+"""The export of a module, and its comparison with what was compiled: :class:`ExportedModule`.
+
+May import torch and onnx_ir.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import onnx_ir
+import torch
+
+from tilewright.frontend.torch.examples import marked, named_axes, resized, tensors
+from tilewright.frontend.torch.names import rename
+from tilewright.support.errors import DimensionError, InputError, InvalidModelError
+from tilewright.support.text import article
+
+_LOG = logging.getLogger(__name__)
+
+# Names of the dynamic axes of each argument, in the form that the arguments have.
+DynamicAxes = Mapping[str, Any] | Sequence[Any]
+Call = Callable[..., Any]
+
+# What a module and compiled code may differ by, as a share of the largest element: a wrong size or
+# a branch that the export has fixed makes other numbers altogether.
+_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
+_USUAL = 1e-3
+_MOST_OFF = 0.01  # of the elements, since ties of maxima and roundings may fall on either side
+
+
+class ExportedModule:
+    """A PyTorch module as an ONNX model, whose named axes are dynamic.
+
+    Raises InputError for arguments and names that do not fit, InvalidModelError where PyTorch
+    cannot export the module.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        dynamic: DynamicAxes | None,
+    ) -> None:
+        self._module = module
+        self._example = _bound(module, args, kwargs)
+        self._axes = self._by_argument(dynamic, len(args))
+        self._check_lengths()
+        self.model = self._export()
+
+    def _by_argument(self, dynamic: DynamicAxes | None, positional: int) -> dict[str, Any]:
+        """What names the axes of each argument, by what ``forward`` calls it."""
+        names = list(self._example.arguments)
+        if dynamic is None:
+            return {}
+        if isinstance(dynamic, Mapping):
+            return dict(dynamic)
+        if len(dynamic) != positional or positional > len(names):
+            raise InputError(
+                f"{len(dynamic)} entries name the axes of {positional} arguments",
+                where="dynamic",
+                hint="Give an entry for every positional argument, None where nothing is dynamic, "
+                "or a dictionary by their names",
+            )
+        return dict(zip(names, dynamic, strict=False))
+
+    def _named(self) -> Iterator[tuple[torch.Tensor, int, str, str]]:
+        return named_axes(self._example.arguments, self._axes, "argument")
+
+    def _check_lengths(self) -> None:
+        """Axes of one name must be equally long in the example."""
+        sizes: dict[str, tuple[int, str]] = {}
+        for tensor, axis, name, where in self._named():
+            size, first = sizes.setdefault(name, (tensor.shape[axis], where))
+            if size != tensor.shape[axis]:
+                raise InputError(
+                    f'"{name}" is {size} in {first} and {tensor.shape[axis]} here',
+                    where=f"{where}, axis {axis}",
+                    hint="Give different axes different names",
+                )
+
+    def _export(self) -> onnx_ir.Model:
+        arguments = self._example.arguments
+        with _evaluating(self._module):
+            try:
+                made = torch.onnx.export(
+                    self._module,
+                    self._example.args,
+                    kwargs=self._example.kwargs,
+                    dynamo=True,
+                    dynamic_shapes=marked(arguments, self._axes, torch.export.Dim.AUTO),
+                    verbose=False,
+                )
+            except Exception as error:  # whatever code of the user's module raises among them
+                raise InvalidModelError(
+                    f"PyTorch cannot export the module: {_summary(error)}",
+                    where=type(self._module).__name__,
+                    hint="Call torch.onnx.export(module, args, dynamo=True), which says more of it",
+                ) from error
+        assert made is not None
+        found = list(self._named())
+        rename(
+            made.model,
+            [
+                {axis: name for own, axis, name, _ in found if own is tensor}
+                for tensor in tensors(arguments)
+            ],
+        )
+        return made.model
+
+    def compare(self, call: Call) -> None:
+        """Compare ``call`` with the module, at the sizes of the example and at others.
+
+        Raises InvalidModelError where they differ: the export has fixed a size or a branch. Other
+        sizes that the module or the declared ranges refuse are left out.
+        """
+        self._compare_at(call, (1, 0))
+        for times, more in ((1, 1), (2, 0)):
+            if any(self._named()) and self._compare_at(call, (times, more), may_refuse=True):
+                return
+
+    def _compare_at(self, call: Call, scale: tuple[int, int], may_refuse: bool = False) -> bool:
+        """Whether both took sizes that are so many times those of the example, and so many more."""
+        given = resized(self._example.arguments, self._axes, scale)
+        called = inspect.BoundArguments(self._example.signature, given)
+        with _evaluating(self._module), torch.no_grad():
+            try:
+                expected = list(tensors(self._module(*called.args, **called.kwargs)))
+            except Exception as error:
+                if not may_refuse:
+                    raise
+                _LOG.info("Not compared at other sizes, which the module refuses: %s", error)
+                return False
+        try:
+            found = list(tensors(call(*tensors(given))))
+        except DimensionError as error:
+            if not may_refuse:
+                raise
+            _LOG.info("Not compared at sizes outside of the ranges: %s", error)
+            return False
+        sizes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors(given))
+        _compare(found, expected, f"inputs of {sizes}")
+        return True
+
+
+def _bound(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """The arguments by what ``forward`` calls them, in its order."""
+    given = cast("object", module)
+    if not isinstance(given, torch.nn.Module):
+        raise InputError(
+            f"{article(type(given).__name__)} is not a module",
+            where="module",
+            hint="Make a torch.nn.Module whose forward calls it",
+        )
+    try:
+        return inspect.signature(module.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise InputError(
+            f"the arguments do not fit: {error}", where=f"{type(module).__name__}.forward"
+        ) from error
+
+
+@contextmanager
+def _evaluating(module: torch.nn.Module) -> Generator[None]:
+    """The module as it is used, without dropout; afterwards it is as it was."""
+    training = {part for part in module.modules() if part.training}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _summary(error: BaseException) -> str:
+    """The first line of what was wrong in the first place."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _compare(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], where: str) -> None:
+    """Raises InvalidModelError unless both are equal but for roundings."""
+    if len(found) != len(expected):
+        _differs(f"{len(found)} results in place of {len(expected)}", where)
+    for number, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
+        if mine.shape != theirs.shape:
+            shapes = f"shape {tuple(mine.shape)} in place of {tuple(theirs.shape)}"
+            _differs(f"result {number} has {shapes}", where)
+        if not theirs.numel():
+            continue
+        wide = torch.complex128 if theirs.is_complex() else torch.float64
+        apart = (mine.to(wide) - theirs.to(wide)).abs()
+        sizes = theirs.to(wide).abs()
+        largest = sizes.nan_to_num(0.0, 0.0, 0.0).max()  # of those that are finite
+        room = largest * _TOLERANCE.get(theirs.dtype, _USUAL)
+        equal = (mine == theirs) | (mine.isnan() & theirs.isnan())
+        off = (~(equal | (apart <= room))).double().mean().item()
+        if off > _MOST_OFF:
+            _differs(f"result {number} differs in {off:.0%} of its elements", where)
+
+
+def _differs(what: str, where: str) -> None:
+    raise InvalidModelError(
+        f"the exported module is not the module: {what}",
+        where=where,
+        hint="Remove sizes and branches that Python code fixes during the export, such as "
+        "int(x.shape[0]) or adaptive pooling; compare=False compiles the module all the same",
+    )
+
+
+__all__ = ["DynamicAxes", "ExportedModule"]

@@ -1,0 +1,165 @@
+"""PyTorch modules: what is exported, compiled and compared, and what is said where it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir
+import pytest
+from onnx.parser import parse_model
+
+import tilewright as tw
+from tilewright.support.errors import InputError, InvalidModelError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+from tilewright.frontend.torch.names import rename  # noqa: E402  # needs torch as well
+
+pytestmark = pytest.mark.peers
+
+
+def perceptron() -> Any:
+    layers = torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)
+    return torch.nn.Sequential(*layers)
+
+
+class Scores(torch.nn.Module):
+    """Two tensors of different lengths, one of them in a dictionary, and an option."""
+
+    def forward(self, queries: Any, keys: dict[str, Any], scale: float = 1.0) -> Any:
+        scores = scale * queries @ keys["values"].transpose(-1, -2)
+        return scores.softmax(-1), scores.argmax(-1)
+
+
+class Fixed(torch.nn.Module):
+    """Python's code reads a size, which the export takes for a constant."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.adaptive_avg_pool2d(x, 3)
+
+
+@pytest.mark.parametrize("dynamic", [{"input": {0: "batch"}}, [["batch", None]]])
+def test_a_module_becomes_a_model_for_every_size(dynamic: Any) -> None:
+    module = perceptron().train()
+    model = tw.from_torch(module, (torch.randn(4, 5),), dynamic=dynamic, dims={"batch": (0, 64)})
+    assert module.training and module[2].training
+    module.eval()
+    for batch in (0, 1, 7, 64):
+        x = torch.randn(batch, 5)
+        torch.testing.assert_close(model(x), module(x).detach(), atol=1e-5, rtol=1e-5)
+
+
+def test_arguments_of_every_form() -> None:
+    example = torch.randn(2, 3, 4), {"values": torch.randn(2, 5, 4)}
+    model = tw.from_torch(
+        Scores(),
+        example,
+        {"scale": 0.5},
+        dynamic={"queries": {0: "batch", 1: "rows"}, "keys": {"values": ["batch", "keys", None]}},
+    )
+    assert [dimension.name for dimension in model.info.dimensions] == ["batch", "rows", "keys"]
+    queries, keys = torch.randn(3, 6, 4), torch.randn(3, 2, 4)
+    scores, best = model(queries, keys)
+    wanted = Scores()(queries, {"values": keys}, scale=0.5)
+    torch.testing.assert_close(scores, wanted[0], atol=1e-5, rtol=1e-5)
+    assert torch.equal(best, wanted[1])
+
+
+def test_a_size_that_the_export_fixes_is_found() -> None:
+    example = (torch.randn(2, 3, 12, 12),)
+    dynamic = {"x": {2: "height", 3: "width"}}
+    with pytest.raises(InvalidModelError, match="is not the module"):
+        tw.from_torch(Fixed(), example, dynamic=dynamic)
+    model = tw.from_torch(Fixed(), example, dynamic=dynamic, compare=False)
+    assert model(*example).shape == (2, 3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "why"),
+    [
+        ({"x": {0: "batch"}}, 'no argument "x"'),
+        ({"input": {2: "batch"}}, "no axis 2"),
+        ({"input": {0: "two words"}}, "is not a name"),
+        ({"input": ["batch"]}, "does not name the 2 axes"),
+        ({"input": {1: "columns", 0: "batch"}}, "takes for a constant"),
+        ({"input": {0: "n", 1: "n"}}, '"n" is 3'),
+        ([None, None], "2 entries"),
+    ],
+)
+def test_names_that_do_not_fit(dynamic: Any, why: str) -> None:
+    rows = 1 if "constant" in why else 3
+    with pytest.raises(InputError, match=why):
+        tw.from_torch(perceptron(), (torch.randn(rows, 5),), dynamic=dynamic)
+
+
+def test_axes_that_the_module_joins() -> None:
+    class Added(torch.nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return x + y
+
+    example = torch.randn(3, 2), torch.randn(3, 2)
+    with pytest.raises(InputError, match="are the same size"):
+        tw.from_torch(Added(), example, dynamic=[{1: "mine"}, {1: "theirs"}])
+
+
+def test_a_branch_that_the_export_fixes_is_found() -> None:
+    class Branching(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * (1 if x.shape[0] == 3 else 2)
+
+    with pytest.raises(InvalidModelError, match="differs in 100%"):
+        tw.from_torch(Branching(), (torch.randn(3),), dynamic=[["rows"]])
+
+
+def test_names_of_what_is_exported() -> None:
+    text = "g (float[s0, 3] x) => (float[s0, 3] y) { t = Relu (x) y = Abs (t) }"
+    header = '<ir_version: 8, opset_import: ["" : 18]> '
+    model = onnx_ir.from_proto(parse_model(header + text))
+    rename(model, [{0: "rows"}])
+    assert [str(value.shape) for value in (*model.graph.inputs, *model.graph.outputs)] == [
+        "[rows,3]", "[rows,3]"
+    ]  # fmt: skip
+    with pytest.raises(InvalidModelError, match="no other size than 3"):
+        rename(model, [{1: "columns"}])
+    with pytest.raises(InvalidModelError, match="1 inputs for 2 tensors"):
+        rename(model, [{}, {}])
+
+
+def test_axes_that_are_as_long_by_chance_stay_apart() -> None:
+    class Outer(torch.nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return x[:, None] * y[None]
+
+    model = tw.from_torch(Outer(), (torch.randn(4), torch.randn(4)), dynamic=[["m"], ["n"]])
+    assert model(torch.randn(2), torch.randn(7)).shape == (2, 7)
+
+
+def test_what_pytorch_cannot_export() -> None:
+    class Branching(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 1 if x.sum() > 0 else x - 1
+
+    with pytest.raises(InvalidModelError, match="cannot export"):
+        tw.from_torch(Branching(), (torch.randn(3),))
+
+
+def test_arguments_that_forward_gathers() -> None:
+    class Joined(torch.nn.Module):
+        def forward(self, *parts: Any) -> Any:
+            return torch.cat(parts)
+
+    example = torch.randn(2, 3), torch.randn(4, 3)
+    model = tw.from_torch(Joined(), example, dynamic={"parts": ({0: "a"}, {0: "b"})})
+    assert model(torch.ones(1, 3), torch.zeros(0, 3)).sum() == 3
+
+
+def test_arguments_that_forward_does_not_take() -> None:
+    with pytest.raises(InputError, match="do not fit"):
+        tw.from_torch(perceptron(), (torch.randn(3, 5), torch.randn(3)))
+    with pytest.raises(InputError, match="is not a module"):
+        tw.from_torch(torch.relu, (torch.randn(3),))
+
+
+def test_a_module_is_no_source() -> None:
+    with pytest.raises(InvalidModelError, match="from_torch"):
+        tw.compile(perceptron())
