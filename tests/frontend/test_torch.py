@@ -130,8 +130,10 @@ def test_axes_that_are_as_long_by_chance_stay_apart() -> None:
         def forward(self, x: Any, y: Any) -> Any:
             return x[:, None] * y[None]
 
-    model = tw.from_torch(Outer(), (torch.randn(4), torch.randn(4)), dynamic=[["m"], ["n"]])
-    assert model(torch.randn(2), torch.randn(7)).shape == (2, 7)
+    x = torch.randn(4)
+    for example in ((x, torch.randn(4)), (x, x)):
+        model = tw.from_torch(Outer(), example, dynamic=[["m"], ["n"]])
+        assert model(torch.randn(2), torch.randn(7)).shape == (2, 7)
 
 
 def test_what_pytorch_cannot_export() -> None:
@@ -141,6 +143,18 @@ def test_what_pytorch_cannot_export() -> None:
 
     with pytest.raises(InvalidModelError, match="cannot export"):
         tw.from_torch(Branching(), (torch.randn(3),))
+
+
+def test_a_module_that_writes_into_its_arguments() -> None:
+    class Cached(torch.nn.Module):
+        def forward(self, cache: Any, x: Any) -> Any:
+            cache += x
+            return cache * 2
+
+    cache = torch.zeros(3)
+    model = tw.from_torch(Cached(), (cache, torch.ones(3)), dynamic=[["n"], ["n"]])
+    assert not cache.any()
+    assert model(torch.ones(2), torch.ones(2)).tolist() == [4, 4]
 
 
 def test_arguments_that_forward_gathers() -> None:

@@ -6,8 +6,8 @@ same form. May import torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 
@@ -80,39 +80,60 @@ def _keys(values: Mapping[Any, Any]) -> str:
 
 
 def resized(values: Any, axes: Any, scale: tuple[int, int]) -> Any:
-    """The arguments with other sizes along named axes, of elements that they have now.
+    """A copy of the arguments with other sizes along named axes, of elements that they have now.
 
     Sizes are ``scale[0]`` times as large, and ``scale[1]`` more. Indices stay within what they
     index, and masks stay masks.
     """
     if isinstance(values, torch.Tensor):
-        if axes is None:
-            return values
-        for axis, _ in _of_tensor(values, axes, ""):
-            old = values.shape[axis]
-            places = torch.arange(old * scale[0] + scale[1], device=values.device) % old
-            values = values.index_select(axis, places)
-        return values
-    if axes is None:
-        return values
-    if isinstance(values, Mapping):
-        return {key: resized(value, axes.get(key), scale) for key, value in values.items()}
-    made = [resized(value, part, scale) for value, part in zip(values, axes, strict=True)]
-    return tuple(made) if isinstance(values, tuple) else made
+        made = values.detach().clone()
+        for axis in _names(values, axes):
+            old = made.shape[axis]
+            places = torch.arange(old * scale[0] + scale[1], device=made.device) % old
+            made = made.index_select(axis, places)
+        return made
+    return _alike(values, axes, lambda value, part: resized(value, part, scale))
 
 
 def marked(values: Any, axes: Any, mark: Any) -> Any:
     """In the form of the arguments, ``mark`` for every axis with a name, and None elsewhere."""
     if isinstance(values, torch.Tensor):
-        return None if axes is None else {axis: mark for axis, _ in _of_tensor(values, axes, "")}
+        return dict.fromkeys(_names(values, axes), mark) or None
+    if isinstance(values, Mapping | Sequence) and not isinstance(values, str):
+        return _alike(values, axes, lambda value, part: marked(value, part, mark))
+    return None
+
+
+def names_by_tensor(values: Any, axes: Any) -> Iterator[dict[int, str]]:
+    """The names of the axes of every tensor, in the order of :func:`tensors`."""
+    found: list[dict[int, str]] = []
+
+    def note(value: Any, part: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            found.append(_names(value, part))
+            return value
+        return _alike(value, part, note)
+
+    note(values, axes)
+    yield from found
+
+
+def _names(value: torch.Tensor, axes: Any) -> dict[int, str]:
+    return {} if axes is None else dict(_of_tensor(value, axes, ""))
+
+
+def _alike(values: Any, axes: Any, made: Callable[[Any, Any], Any]) -> Any:
+    """What is made of the parts of an argument and of what names their axes, in the same form."""
     if isinstance(values, Mapping):
         named = axes or {}
-        return {key: marked(value, named.get(key), mark) for key, value in values.items()}
+        return {key: made(value, named.get(key)) for key, value in values.items()}
     if isinstance(values, Sequence) and not isinstance(values, str):
         parts = [None] * len(values) if axes is None else axes
-        made = [marked(value, part, mark) for value, part in zip(values, parts, strict=True)]
-        return tuple(made) if isinstance(values, tuple) else made
-    return None
+        found = [made(value, part) for value, part in zip(values, parts, strict=True)]
+        if isinstance(values, tuple):
+            return cast("Any", type(values))(*found) if hasattr(values, "_fields") else tuple(found)
+        return found
+    return values
 
 
 def tensors(values: Any) -> Iterator[torch.Tensor]:

@@ -14,7 +14,13 @@ from typing import Any, cast
 import onnx_ir
 import torch
 
-from tilewright.frontend.torch.examples import marked, named_axes, resized, tensors
+from tilewright.frontend.torch.examples import (
+    marked,
+    named_axes,
+    names_by_tensor,
+    resized,
+    tensors,
+)
 from tilewright.frontend.torch.names import rename
 from tilewright.support.errors import DimensionError, InputError, InvalidModelError
 from tilewright.support.text import article
@@ -28,7 +34,7 @@ Call = Callable[..., Any]
 # What a module and compiled code may differ by, as a share of the largest element: a wrong size or
 # a branch that the export has fixed makes other numbers altogether.
 _TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
-_USUAL = 1e-3
+_USUAL = 1e-3  # of all other types
 _MOST_OFF = 0.01  # of the elements, since ties of maxima and roundings may fall on either side
 
 
@@ -84,13 +90,15 @@ class ExportedModule:
                 )
 
     def _export(self) -> onnx_ir.Model:
-        arguments = self._example.arguments
+        # Copies, as axes of a tensor that is given twice would be the same axes.
+        arguments = resized(self._example.arguments, {}, (1, 0))
+        example = inspect.BoundArguments(self._example.signature, arguments)
         with _evaluating(self._module):
             try:
                 made = torch.onnx.export(
                     self._module,
-                    self._example.args,
-                    kwargs=self._example.kwargs,
+                    example.args,
+                    kwargs=example.kwargs,
                     dynamo=True,
                     dynamic_shapes=marked(arguments, self._axes, torch.export.Dim.AUTO),
                     verbose=False,
@@ -102,14 +110,7 @@ class ExportedModule:
                     hint="Call torch.onnx.export(module, args, dynamo=True), which says more of it",
                 ) from error
         assert made is not None
-        found = list(self._named())
-        rename(
-            made.model,
-            [
-                {axis: name for own, axis, name, _ in found if own is tensor}
-                for tensor in tensors(arguments)
-            ],
-        )
+        rename(made.model, list(names_by_tensor(arguments, self._axes)))
         return made.model
 
     def compare(self, call: Call) -> None:
@@ -125,8 +126,9 @@ class ExportedModule:
 
     def _compare_at(self, call: Call, scale: tuple[int, int], may_refuse: bool = False) -> bool:
         """Whether both took sizes that are so many times those of the example, and so many more."""
-        given = resized(self._example.arguments, self._axes, scale)
-        called = inspect.BoundArguments(self._example.signature, given)
+        # Each has its own, as a module may write into its arguments.
+        given, own = (resized(self._example.arguments, self._axes, scale) for _ in range(2))
+        called = inspect.BoundArguments(self._example.signature, own)
         with _evaluating(self._module), torch.no_grad():
             try:
                 expected = list(tensors(self._module(*called.args, **called.kwargs)))
