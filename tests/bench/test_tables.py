@@ -22,7 +22,7 @@ from tilewright.bench.tables import (
     read_table,
 )
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(6)
 
 CASES = tuple(case for table in TABLES for case in read_table(table))
 FORMS = tuple({case.form: case for case in CASES}.values())

@@ -124,6 +124,7 @@ def test_the_best_of_rows_with_ties(dtype, largest):
         assert values.dtype == data.dtype and places.dtype == np.int64
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u2", "i4", "u4", "i8", "u8"])
 def test_the_best_of_long_rows(dtype):
     random = np.random.default_rng(6)

@@ -29,6 +29,7 @@ def numbers(dtype: Any, *shape: int, seed: int = 0) -> Array:
     return made.astype(dtype)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_best_elements_of_rows_of_any_length(dtype: Any, length: int) -> None:

@@ -65,6 +65,7 @@ def test_the_unit_is_chosen_by_shape_and_level(
     assert is_narrow(chosen(made, level, rows)) is narrow
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["weights", "rows", "computed"])
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
