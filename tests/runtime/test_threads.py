@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +135,12 @@ def test_a_worker_leaves_the_processor_of_the_caller() -> None:
 
 def _workers() -> list[int]:
     """The numbers of the team's threads."""
-    tasks = Path("/proc/self/task")
-    names = {int(task.name): (task / "comm").read_text().strip() for task in tasks.iterdir()}
-    return [number for number, name in names.items() if name == "tilewright"]
+    found: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread may end meanwhile
+            if (task / "comm").read_text().strip() == "tilewright":
+                found.append(int(task.name))
+    return found
 
 
 def test_float_control_of_the_caller_does_not_matter() -> None:
