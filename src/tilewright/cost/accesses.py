@@ -5,7 +5,7 @@ Imports ir, shape and target. Start with :class:`Access`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir.tile import LINE_BYTES, TileBuffer
@@ -138,19 +138,21 @@ def most_pieces(
     A loop over several rows at a time and one over those that are left share the rows, of which
     either may have none.
     """
-    found: dict[TileBuffer, Expr] = {}
-    for access in accesses:
-        own = access.pieces(sizes, followed)
-        before = found.get(access.buffer, own)
-        found[access.buffer] = own if own is before else maximum(before, own)
-    return found
+    return _most_of_each(accesses, lambda access: access.pieces(sizes, followed))
 
 
 def shared_lines(accesses: Iterable[Access], sizes: Mapping[str, Expr]) -> dict[TileBuffer, Expr]:
     """Those of each buffer, by whichever access has the most (:meth:`Access.shared_lines`)."""
+    return _most_of_each(accesses, lambda access: access.shared_lines(sizes))
+
+
+def _most_of_each(
+    accesses: Iterable[Access], count: Callable[[Access], Expr]
+) -> dict[TileBuffer, Expr]:
+    """For each buffer the most that is counted of any access to it."""
     found: dict[TileBuffer, Expr] = {}
     for access in accesses:
-        own = access.shared_lines(sizes)
+        own = count(access)
         before = found.get(access.buffer, own)
         found[access.buffer] = own if own is before else maximum(before, own)
     return found

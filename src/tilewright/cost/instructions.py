@@ -7,14 +7,14 @@ from tilewright.ir.tile import Apply, Value
 from tilewright.target.core_model import WIDE_VECTOR_BYTES
 from tilewright.target.loop_costs import LoopCosts
 
-COMPARISONS = frozenset({"less", "less_equal", "equal", "not_equal", "is_nan"})
+COMPARISONS = frozenset({"less", "less_equal", "equal", "is_nan"})
 
 
 def is_folded(value: Apply, vector_bytes: int) -> bool:
     """Whether an instruction beside it computes a value, in vectors of so many bytes.
 
     What denies a comparison is another comparison. Where comparisons make masks, one of them has
-    the mask of the other as an operand, so that both together are no further instruction.
+    the mask of the other as an operand, so that joining both is no further instruction.
     """
     if value.function == "logical_not":
         return _is_comparison(value.operands[0])

@@ -81,9 +81,9 @@ def phases_price(
         own = {b: region for b, region in own.items() if b not in turned}
         read = moving.time(own) + _again(phase, machine)
         waiting = moving.time(apart) + moving.late(apart)
+        crosses = any(access.crosses for access in phase.accesses)
         for cycles, moved in ((phase.cycles, read), (phase.turning, waiting)):
             time = short(cycles * machine.picoseconds(1) // 1000)
-            crosses = any(access.crosses for access in phase.accesses)
             taken = _overlapping(short(moved), time, crosses, machine)
             computed, alone = computed + time, alone + taken
         lines = lines + moving.lines(own) + moving.lines(apart)
