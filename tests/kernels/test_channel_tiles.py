@@ -23,7 +23,7 @@ from tilewright.tile import lower
 from tilewright.tile.lower import lower_kernel
 from tilewright.tile.variants import THREADS, Variant
 
-pytestmark = pytest.mark.sampled(4)
+pytestmark = pytest.mark.sampled(8)
 
 SPATIAL = ("h", "w")
 TILED = tuple(dict.fromkeys(("avx2", host_level().name)))

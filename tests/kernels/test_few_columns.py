@@ -27,7 +27,7 @@ from tilewright.tile.lower import lower_kernel
 from tilewright.tile.products.dots import lower_dots
 from tilewright.tile.variants import THREADS, Variant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 NARROW = ("x86-64", "avx2", "avx512")
 MANY = 1 << 21  # rows that no cache holds

@@ -28,7 +28,7 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import constant
 from tilewright.tile.lower import lower_kernel
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 BF16, U8, S8, I32 = DType.BFLOAT16, DType.UINT8, DType.INT8, DType.INT32
 ROWS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 33, 97)

@@ -36,7 +36,7 @@ from tilewright.rewrite.driver import simplify
 from tilewright.rewrite.integers import has_integer_products, integer_products
 from tilewright.shape import constant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 F32, I32, U8, S8 = DType.FLOAT32, DType.INT32, DType.UINT8, DType.INT8
 Array = np.ndarray[Any, Any]

@@ -32,7 +32,7 @@ from tilewright.tile import lower
 from tilewright.tile.lower import lower_kernel
 from tilewright.tile.windows.paired_sums import paired_sums
 
-pytestmark = pytest.mark.sampled(4)
+pytestmark = pytest.mark.sampled(8)
 
 SPATIAL = ("h", "w")
 ZERO = 131

@@ -17,7 +17,7 @@ from tilewright.ir.kernel import KernelKind
 from tilewright.ir.primitives import Map, Window
 
 Array = np.ndarray[Any, Any]
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 LEVELS = tuple(level.name for level in host_levels() if level.serves("uint8"))
 NUMBERS = (0, 1, 7, 15, 16, 17, 33, 131)

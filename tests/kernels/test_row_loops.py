@@ -21,7 +21,7 @@ from tilewright.shape import constant
 from tilewright.tile.lower import lower_kernel
 
 Array = np.ndarray[Any, Any]
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 KINDS = ("sum", "product", "maximum", "minimum")
 LENGTHS = (0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 80, 127, 130, 195)

@@ -41,7 +41,7 @@ from tilewright.tile.stitched import variants
 from tilewright.tile.stitched.row_product import RowBlocking
 from tilewright.tile.variants import THREADS, Variant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 # Blocks of two register tiles of most levels, and of more rows than are turned at a time.
 TOGETHER = {

@@ -37,7 +37,7 @@ from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.stitched import window_variants
 from tilewright.tile.variants import Variant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 ROOM = 6000  # bytes of a band with its data: images of some rows are several bands
 SIZES = ((1, 1, 1), (1, 0, 3), (1, 5, 0), (0, 7, 7), (2, 7, 9), (1, 13, 5), (3, 29, 4), (1, 3, 37))

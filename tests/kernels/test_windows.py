@@ -23,7 +23,7 @@ from tilewright.tile.lower import lower_kernel
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.window_lines import WindowLines
 
-pytestmark = pytest.mark.sampled(8)
+pytestmark = pytest.mark.sampled(16)
 
 Array = np.ndarray[Any, Any]
 SPATIAL = ("d", "h", "w")

@@ -20,9 +20,9 @@ def test_all_are_found() -> None:
 
 
 def cases() -> Iterator[Any]:
-    """A sample of every third; DenseNet, which takes longest, is never in it."""
+    """A sample of every third, without the two whose kernels take longest to compile."""
     for number, case in enumerate(CASES):
-        is_left_out = number % 3 or "densenet" in case.name
+        is_left_out = number % 3 or any(name in case.name for name in ("densenet", "inception"))
         marks = pytest.mark.combination if is_left_out else ()
         yield pytest.param(case, id=case.name, marks=marks)
 

@@ -53,7 +53,7 @@ def expected(
     return np.where(out < 0, out / 2, out)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("level", ["avx512", "avx2"])
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding", "groups"),

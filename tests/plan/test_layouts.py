@@ -339,7 +339,7 @@ def test_a_graph_without_a_choice_is_not_priced(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("by_lot")
-@pytest.mark.parametrize("count", few_or_many(1, 6, 12))
+@pytest.mark.parametrize("count", few_or_many(1, 4, 12))
 def test_chosen_graphs_give_the_right_numbers(count: int) -> None:
     chance = np.random.default_rng(31)
     others = 0

@@ -21,7 +21,7 @@ from tilewright.rewrite.integers import has_integer_products, integer_products
 from tilewright.rewrite.requantise import quotients_into_scales
 from tilewright.shape import constant
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(10)
 
 LEVELS = tuple(level.name for level in host_levels() if level.serves("uint8"))
 F32, I32, U8, S8 = DType.FLOAT32, DType.INT32, DType.UINT8, DType.INT8
