@@ -9,7 +9,7 @@ from tilewright.cost.masks import masks_pay
 from tilewright.cost.vector_work import Core, ends_under_mask
 from tilewright.ir.tile import Loop
 from tilewright.ir.tile_parse import parse_program
-from tilewright.shape import constant, symbol
+from tilewright.shape import Expr, constant, symbol
 from tilewright.target import preset
 
 MACHINE = Machine(preset("zen4"))
@@ -444,3 +444,26 @@ def test_comparisons_that_others_take_in_cost_nothing(level: str, taken: int) ->
     both = each(f"logical_and({denied}, {known})")
     more = (both - each(plain)) / machine.core.loops.instruction
     assert more == pytest.approx(taken, rel=0.1)
+
+
+def halves(columns: int, threads: int) -> Expr:
+    """Picoseconds of rows of which every task doubles so many of the ``2 * columns`` columns."""
+    place = f"{2 * columns}*rows*_i0 + {columns}*_i1 + {2 * columns}*_i2 + _i3"
+    text = (
+        "buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i0 < batch, _i1 < 2\n"
+        f"  for _i2 in 0 .. rows\n    for independent _i3 in 0 .. {columns}\n"
+        f"      o0[{place}] = multiply(b0[{place}], 2.0)\n"
+    )
+    return loop_price(parse_program(text), MACHINE).time(MACHINE, threads)
+
+
+def test_threads_that_store_parts_of_the_same_lines_wait_for_each_other() -> None:
+    """In the middle of every row, unless it ends a line or the threads have rows of their own."""
+    each = 1000 * MACHINE.core.threads.parted_ns
+    for columns, lines in ((264, 1.0), (272, 0.25)):
+        for batch, parts in ((1, 1), (2, 0), (3, 1)):
+            sizes = {"rows": 400, "batch": batch}
+            one, two = (halves(columns, threads).evaluate(sizes) for threads in (1, 2))
+            tasks = 2 * batch
+            shared = one * -(-tasks // 2) / tasks + 1000 * MACHINE.target.sync_ns
+            assert two == pytest.approx(shared + 400 * each * lines * parts, rel=0.03)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile_parse import parse_program
-from tilewright.shape import Expr, symbol
+from tilewright.shape import Expr, constant, symbol
 from tilewright.target import preset
-from tilewright.tile.prices import step_price
-from tilewright.tile.variants import LoweredStep, Workspace
+from tilewright.tile.prices import priced, step_price
+from tilewright.tile.variants import THREADS, LoweredStep, Variant, Workspace
 
 TEXT = """\
 buffer b0: float32
@@ -46,3 +48,22 @@ def test_a_price_is_that_of_its_tensors_and_machine() -> None:
         step(symbol("rows")), Machine(preset("zen4"))
     )
     assert step_price(step(whole), other) != first
+
+
+def test_what_threads_leave_each_other_between_steps_costs_time() -> None:
+    """Lines of a workspace that readers of the last call hold are taken from them."""
+    machine = Machine(preset("zen4"))
+    size = symbol("rows") * symbol("columns")
+    first = step(size)
+    (left,) = first.writes
+    second = replace(first, reads=(left,), writes=(Workspace("last", DType.FLOAT32, size),))
+    apart = replace(second, reads=first.reads)
+
+    def cost(last: LoweredStep, threads: int) -> int:
+        (made,) = priced((Variant("both", (first, last), constant(0)),), machine)
+        return made.cost.evaluate({"rows": 1000, "columns": 256, THREADS: threads})
+
+    assert cost(second, 1) == cost(apart, 1)
+    lines = 1000 * 256 * 4 // 64
+    taken = lines // 2 * round(1000 * machine.core.threads.taken_ns)
+    assert cost(second, 2) - cost(apart, 2) == taken

@@ -27,9 +27,14 @@ from tilewright.target.core_model import LINE_ELEMENTS, PAIRED_ROW_BYTES, RUN_BY
 ZERO, ONE = constant(0), constant(1)
 # Of a block that is turned: several rows are read beside each other. No size has such a name.
 TURNED = ("turned rows", "turned columns")
+TURNED_AXES = frozenset(TURNED)
 # Rows of a square that is turned, of which all wait at once for where they begin (assumed: squares
 # have 4 to 16; not measured by itself).
 TURNED_TOGETHER = 8
+# Of pieces of rows that end where lines do, for how many one line beyond the end is asked for while
+# another thread stores it: a quarter of what parts of lines take (halves of 200 rows of 784 to
+# 1,024, two threads of Zen 4).
+WHOLE_PIECES = 4
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 NEAR_ROWS = 2  # the same where one of them is in the next row: a tap beside, in the next line
 
@@ -115,6 +120,23 @@ class Access:
             return ZERO
         return self.pieces(sizes, RUN_BYTES)
 
+    def parted_lines(self, task: str) -> Expr:
+        """See :func:`parted_lines`, of one access."""
+        step = self.distances.get(self.pending.get(task, ""))
+        rows = {text: count for text, count in self.extents.items() if text != "1"}
+        if step is None or "1" not in self.extents or not rows or not TURNED_AXES.isdisjoint(rows):
+            return ZERO
+        if not rows.keys() <= self.distances.keys():
+            return ZERO
+        follows = less_equal(step, 2 * self.extents["1"])
+        met = product(rows.values()) * self.count * follows
+        if not self.is_store:
+            return met
+        elements = LINE_BYTES // self.buffer.dtype.bytes
+        beside = total(self.distances[text] // self.count % elements for text in rows)
+        beside = beside + step % elements
+        return select(minimum(beside, 1), met, met // WHOLE_PIECES)
+
     def _runs(self, moved: Expr, run: Expr, followed: int) -> Expr:
         """Pieces of ``run`` elements; of several at a time each is followed sooner.
 
@@ -144,6 +166,17 @@ def most_pieces(
 def shared_lines(accesses: Iterable[Access], sizes: Mapping[str, Expr]) -> dict[TileBuffer, Expr]:
     """Those of each buffer, by whichever access has the most (:meth:`Access.shared_lines`)."""
     return _most_of_each(accesses, lambda access: access.shared_lines(sizes))
+
+
+def parted_lines(accesses: Iterable[Access], task: str) -> Expr:
+    """Lines about the end of pieces of rows that a task stores and the next one along ``task``.
+
+    Where pieces do not end where lines do, both store a part of one; hardware asks for lines beyond
+    the end too, above all where results are read again.
+    """
+    of_results = [access for access in accesses if not access.buffer.scratch]
+    stored = {access.buffer for access in of_results if access.is_store}
+    return total(a.parted_lines(task) for a in of_results if a.buffer in stored)
 
 
 def _most_of_each(
@@ -288,6 +321,7 @@ __all__ = [
     "most_pieces",
     "one_of",
     "origin_of",
+    "parted_lines",
     "regions",
     "touched_by_all",
 ]

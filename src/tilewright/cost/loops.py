@@ -25,6 +25,7 @@ from tilewright.cost.accesses import (
     known_steps,
     one_of,
     origin_of,
+    parted_lines,
     regions,
     touched_by_all,
 )
@@ -81,8 +82,9 @@ def loop_price(
 ) -> LoopPrice:
     """What a program costs; ``sizes`` are the elements of its tensors, by name, where known."""
     walk = _Walk(machine, sizes or {})
-    phases = walk.tasks(program)
-    return phases_price(phases, product([size for _, size in program.grid]), walk.sizes, machine)
+    phases, contested = walk.tasks(program)
+    grid = [size for _, size in program.grid]
+    return phases_price(phases, grid, contested, walk.sizes, machine)
 
 
 def statement_cycles(
@@ -117,17 +119,22 @@ class _Walk:
 
     # ------------------------------------------------------------ loops
 
-    def tasks(self, program: TileProgram) -> list[Touched]:
-        """All tasks, one after the other, by the phases of a task: loops that follow each other."""
+    def tasks(self, program: TileProgram) -> tuple[list[Touched], Expr]:
+        """All tasks, one after the other, by the phases of a task: loops that follow each other.
+
+        Beside them lines that a task stores and the next one too.
+        """
         for name, size in program.grid:
             self._enter(name, ZERO, size)
         self.handed = self.handed.within(program)
         phases = self._phases(program.body)
         phases[0].cycles = phases[0].cycles + round(1000 * self.costs.task)
+        once = [access for phase in phases for access in phase.accesses]
+        contested = parted_lines(once, program.grid[-1][0]) if program.grid else ZERO
         for name, size in reversed(program.grid):
             everything = [access for phase in phases for access in phase.accesses]
             phases = [self._repeated(phase, name, size, everything) for phase in phases]
-        return phases
+        return phases, contested
 
     def _phases(self, body: Sequence[Statement]) -> list[Touched]:
         """Statements in order: a loop with what comes before it, and what follows the last one."""

@@ -16,28 +16,43 @@ from tilewright.cost.lengths import short
 from tilewright.cost.levels import line_rate, memory_time, moved_lines, pieces_time, unforeseen_time
 from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
 from tilewright.ir.tile import LINE_BYTES, TileBuffer
-from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, total
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, total
 from tilewright.target.core_model import FOLLOWED_BYTES, RUN_BYTES
 
-ZERO = constant(0)
+ZERO, ONE = constant(0), constant(1)
 
 
 @dataclass(frozen=True)
 class LoopPrice:
-    """Picoseconds on one thread, those of ``cycles`` alone, and lines that memory moves."""
+    """Picoseconds on one thread, those of ``cycles`` alone, and of lines that memory moves.
+
+    Of ``beside`` tasks in a row each stores lines that the next one has a part of: ``contested``.
+    """
 
     alone: Expr
     computed: Expr
     shared: Expr
     tasks: Expr
+    beside: Expr = ONE
+    contested: Expr = ZERO
+
+    def workers(self, threads: Expr | int) -> Expr:
+        """How many of so many threads take part, as the runtime lets them."""
+        return minimum(workers_for(self.alone, threads), maximum(self.tasks, 1))
 
     def time(self, machine: Machine, threads: Expr | int) -> Expr:
-        """Picoseconds with so many threads, as many of which take part as the runtime lets."""
-        workers = minimum(workers_for(self.alone, threads), maximum(self.tasks, 1))
+        """Picoseconds with so many threads."""
+        workers = self.workers(threads)
         rounds = ceil_div(self.tasks, workers)
         share = self.alone // maximum(self.tasks, 1) * rounds
+        share = share + self._contested_time(machine, workers, rounds)
         meeting = minimum(workers - 1, 1) * round(1000 * machine.target.sync_ns)
         return maximum(share, self.shared) + meeting + 1000 * machine.core.threads.call_ns
+
+    def _contested_time(self, machine: Machine, workers: Expr, rounds: Expr) -> Expr:
+        """Picoseconds of lines that two threads store to: the last task of one, another's first."""
+        apart = minimum(workers - 1, 1) * minimum(rounds % maximum(self.beside, 1), 1)
+        return self.contested * apart * (1000 * machine.core.threads.parted_ns)
 
 
 @dataclass
@@ -61,9 +76,15 @@ class Touched:
 
 
 def phases_price(
-    phases: Sequence[Touched], tasks: Expr, sizes: Mapping[str, Expr], machine: Machine
+    phases: Sequence[Touched],
+    grid: Sequence[Expr],
+    contested: Expr,
+    sizes: Mapping[str, Expr],
+    machine: Machine,
 ) -> LoopPrice:
     """Picoseconds of everything; ``sizes`` are the elements of tensors where they are known.
+
+    ``contested`` are lines that a task stores and the next one along the last axis of the grid too.
 
     The first phase that touches a tensor brings its lines from where all of them are.
     """
@@ -88,7 +109,8 @@ def phases_price(
             computed, alone = computed + time, alone + taken
         lines = lines + moving.lines(own) + moving.lines(apart)
     shared = memory_time(short(lines), moving.whole, machine)
-    return LoopPrice(short(alone), short(computed), shared, tasks)
+    beside = grid[-1] if grid else ONE
+    return LoopPrice(short(alone), short(computed), shared, product(grid), beside, contested)
 
 
 @dataclass(frozen=True)

@@ -254,7 +254,9 @@ class ThreadCosts:
     its cache gives up first (measured on Zen 4 by two threads in turns: 3.5 to 6.9, however many
     lines in a row; to read what another has written takes 0.2 to 0.7 longer). ``contested_ns``: a
     line of results that two of them write at about the same time (1,523 rows of 153 sums took 8 to
-    38 for each row).
+    38 for each row). ``parted_ns``: the same in loops that do little but store, one such line after
+    the other (rows of 513 and 961, halves of which two threads normalise or take the softmax of,
+    took 110 to 205 more for each sweep over a row).
     """
 
     waited: int = 8
@@ -262,6 +264,7 @@ class ThreadCosts:
     call_ns: int = 40
     taken_ns: float = 5.5
     contested_ns: int = 20
+    parted_ns: int = 140
 
 
 @dataclass(frozen=True)

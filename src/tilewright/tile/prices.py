@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tilewright.cost import LoopPrice, Machine, loop_price
+from tilewright.cost import LoopPrice, Machine, loop_price, taken_time
 from tilewright.ir.graph import Node
 from tilewright.ir.tile_structure import structure_of
 from tilewright.shape import Expr, constant, product, symbol, total
@@ -26,8 +26,26 @@ def priced(variants: Iterable[Variant], machine: Machine) -> tuple[Variant, ...]
             for step, price in zip(variant.steps, prices, strict=True)
         )
         cost = total(price.time(machine, symbol(THREADS)) for price in prices)
+        cost = cost + _taken(variant.steps, prices, machine)
         made.append(Variant(variant.name, steps, cost))
     return tuple(made)
+
+
+def _taken(steps: Sequence[LoweredStep], prices: Sequence[LoopPrice], machine: Machine) -> Expr:
+    """Picoseconds for memory between steps that the readers of the last call hold."""
+    workers = [price.workers(symbol(THREADS)) for price in prices]
+    writers = {
+        space: number
+        for number, step in enumerate(steps)
+        for space in step.writes
+        if isinstance(space, Workspace)
+    }
+    return total(
+        taken_time(space.elements * space.dtype.bytes, machine, workers[first], workers[number])
+        for number, step in enumerate(steps)
+        for space in dict.fromkeys(step.reads)
+        if isinstance(space, Workspace) and (first := writers.get(space, number)) < number
+    )
 
 
 def with_costs(variants: Sequence[Variant], machine: Machine) -> tuple[Variant, ...]:

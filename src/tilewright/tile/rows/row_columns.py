@@ -102,14 +102,14 @@ class RowColumns:
         self.most = self.lowering.scope.resolve(self._block(rows))
         begin, end = (constant(0), rows) if given is None else (given.begin, given.end)
         self.lowering.open()
-        blocks, most = ceil_div(end - begin, self.most), ceil_div(rows, self.most)
-        number = block_number(self.lowering, self.grid, blocks, most)
-        self.first = begin + number * self.most
-        self.count = self.lowering.scope.resolve(minimum(self.most, end - self.first))
         self.in_parts = in_parts
         self.part = constant(0)
         if in_parts:
             self.part = grid_axis(self.lowering, self.grid, constant(PARTS))
+        blocks, most = ceil_div(end - begin, self.most), ceil_div(rows, self.most)
+        number = block_number(self.lowering, self.grid, blocks, most)
+        self.first = begin + number * self.most
+        self.count = self.lowering.scope.resolve(minimum(self.most, end - self.first))
         self.lowering.open()
 
     def _sizes(self, axes: Sequence[int]) -> Shape:
