@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from support.graph_kit import F32, FLOATS, Space, apply, check, kept, kinds, scalar, softmax, spread
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
+from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce, Reshape
 from tilewright.shape import constant
+from tilewright.tile import lower
+from tilewright.tile.rows.rows import lower_rows
+from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.variants import Variant
 
 pytestmark = pytest.mark.sampled(8)
 
@@ -85,6 +92,31 @@ def test_normalisation_over_two_axes() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("channels", [None, 3, 8])
+def test_one_group_in_parts(channels: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each channel has its own scale, so that elements are no one loop: channels are cut, or not.
+
+    Fewer than there are parts are not; every part has a share of each.
+    """
+
+    def in_parts(
+        kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
+    ) -> tuple[Variant, ...]:
+        found = {variant.name: variant for variant in lower_rows(kernel, fresh, machine)}
+        return (found["parts"],)
+
+    monkeypatch.setattr(lower, "lower_rows", in_parts)
+    space = Space()
+    a, b, c = space.dimensions("a b c")
+    shape = (a, b if channels is None else channels, c)
+    x, scale = space.input("x", F32, *shape), space.input("scale", F32, shape[1])
+    count = apply("multiply", count_of(x, 1), count_of(x, 2))
+    scaled = apply("multiply", normalise(x, (1, 2), count), spread(scale, x.shape, (1,)))
+    sizes = [(0, 2, 3), (1, 1, 1), (1, 7, 5), (2, 8, 17), (1, 17, 33), (3, 5, 1)]
+    cases = [{"a": a, "b": b, "c": c} for a, b, c in sizes]
+    assert kinds(check(space.graph(scaled), cases, length=600)) == ["rows"]
+
+
 def test_a_result_that_a_sweep_has_written_keeps_its_values() -> None:
     """What later sweeps keep cannot lie in it: three sweeps follow, and it is a result."""
     space = Space()

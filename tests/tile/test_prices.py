@@ -67,3 +67,27 @@ def test_what_threads_leave_each_other_between_steps_costs_time() -> None:
     lines = 1000 * 256 * 4 // 64
     taken = lines // 2 * round(1000 * machine.core.threads.taken_ns)
     assert cost(second, 2) - cost(apart, 2) == taken
+
+
+def test_threads_that_would_wait_for_each_other_get_no_work() -> None:
+    """Rows in two pieces are one thread's, unless each thread has rows of its own."""
+    text = """\
+buffer b0: float32
+result o0: float32
+work 1
+grid _i0 < batch, _i1 < 2
+  for _i2 in 0 .. rows
+    for independent _i3 in 0 .. 264
+      o0[528*rows*_i0 + 528*_i2 + 264*_i1 + _i3] = b0[528*rows*_i0 + 528*_i2 + 264*_i1 + _i3]
+"""
+    size = 528 * symbol("rows") * symbol("batch")
+    source, target = (Workspace(name, DType.FLOAT32, size) for name in ("read", "written"))
+    alone = LoweredStep(parse_program(text), (source,), (target,))
+    machine = Machine(preset("zen4"))
+    (made,) = priced((Variant("pieces", (alone,), constant(0)),), machine)
+    (step_of,) = made.steps
+    for batch, is_shared in ((1, False), (2, True)):
+        sizes = {"rows": 400, "batch": batch}
+        whole = step_price(alone, machine).alone.evaluate(sizes) // 1000 + 1
+        work = step_of.program.work.evaluate({**sizes, THREADS: 2})
+        assert work == (whole if is_shared else 1)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilewright.cost import LoopPrice, Machine, loop_price, taken_time
 from tilewright.ir.graph import Node
 from tilewright.ir.tile_structure import structure_of
-from tilewright.shape import Expr, constant, product, symbol, total
+from tilewright.shape import Expr, constant, less_equal, product, select, symbol, total
 from tilewright.tile.variants import THREADS, LoweredStep, Source, Variant, Workspace
 
 
@@ -22,13 +22,22 @@ def priced(variants: Iterable[Variant], machine: Machine) -> tuple[Variant, ...]
     for variant in variants:
         prices = [step_price(step, machine) for step in variant.steps]
         steps = tuple(
-            shared_out(step, price.alone // 1000 + 1)
+            shared_out(step, _work(price, machine))
             for step, price in zip(variant.steps, prices, strict=True)
         )
         cost = total(price.time(machine, symbol(THREADS)) for price in prices)
         cost = cost + _taken(variant.steps, prices, machine)
         made.append(Variant(variant.name, steps, cost))
     return tuple(made)
+
+
+def _work(price: LoopPrice, machine: Machine) -> Expr:
+    """Nanoseconds on one thread; next to nothing where several threads would take longer."""
+    work = price.alone // 1000 + 1
+    if price.contested is constant(0):
+        return work
+    one, several = (price.time(machine, threads) for threads in (1, symbol(THREADS)))
+    return select(less_equal(one, several), 1, work)
 
 
 def _taken(steps: Sequence[LoweredStep], prices: Sequence[LoopPrice], machine: Machine) -> Expr:

@@ -21,7 +21,6 @@ from tilewright.shape import Expr, constant, product
 from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.nests import collapse, grid_axis
 from tilewright.tile.rows.stages import (
-    NotOneLoopError,
     RowStages,
     Sweep,
     kind_of,
@@ -128,13 +127,12 @@ class Rows:
                 [loop.body, *levels[len(levels) - len(axes) + 1 :]],
                 loop.accumulators,
             )
-        if self.in_parts and len(axes) > 1:
-            raise NotOneLoopError
+        cut = _cut(axes) if self.in_parts else None
         inside: list[Statement] = []
         for level, (variable, size) in zip(levels, reversed(axes), strict=True):
             own = (*level, *inside)
             masked = all(isinstance(part, Let | Store) for part in own)
-            bounds = part_of(size, self.part) if self.in_parts else (constant(0), size)
+            bounds = part_of(size, self.part) if variable == cut else (constant(0), size)
             inside = [Loop(variable, *bounds, own, accumulators, masked=masked)]
             accumulators = tuple(
                 Accumulator(a.name, a.kind, Local(a.name, a.value.dtype)) for a in accumulators
@@ -195,3 +193,10 @@ class Rows:
             return result if all(i is resolve(o) for i, o in zip(index, own, strict=True)) else None
 
         return read
+
+
+def _cut(axes: Sequence[tuple[str, Expr]]) -> str:
+    """Of nested loops the one that parts have a share of: the outermost that is long enough."""
+    known_short = [size.is_constant and size.value < PARTS for _, size in axes]
+    long = [variable for (variable, _), short in zip(axes, known_short, strict=True) if not short]
+    return (long or [axes[-1][0]])[0]
