@@ -163,8 +163,17 @@ def test_arguments_that_forward_gathers() -> None:
             return torch.cat(parts)
 
     example = torch.randn(2, 3), torch.randn(4, 3)
-    model = tw.from_torch(Joined(), example, dynamic={"parts": ({0: "a"}, {0: "b"})})
-    assert model(torch.ones(1, 3), torch.zeros(0, 3)).sum() == 3
+    for dynamic in ({"parts": ({0: "a"}, {0: "b"})}, [{0: "a"}, {0: "b"}]):
+        model = tw.from_torch(Joined(), example, dynamic=dynamic)
+        assert model(torch.ones(1, 3), torch.zeros(0, 3)).sum() == 3
+
+
+def test_names_for_what_is_no_tensor() -> None:
+    dynamic: Any = {"queries": {0: "batch"}, "keys": {"values": [None] * 3}, "scale": ["n"]}
+    for scale in (0.5, "n"):
+        example = torch.randn(2, 3, 4), {"values": torch.randn(2, 5, 4)}, scale
+        with pytest.raises(InputError, match="do not have the form"):
+            tw.from_torch(Scores(), example, dynamic=dynamic)
 
 
 def test_arguments_that_forward_does_not_take() -> None:

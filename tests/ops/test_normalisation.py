@@ -142,6 +142,18 @@ def test_batch_normalization(shape: tuple[int, ...], dtype: type) -> None:
     check_node("BatchNormalization", operands, {"epsilon": 1e-2}, 15, expected=[expected], length=8)
 
 
+@pytest.mark.parametrize("opset", [7, 8])
+def test_batch_normalization_of_each_element(opset: int) -> None:
+    """``spatial=0``, which onnx's reference evaluator does not know."""
+    x = _floats((4, 3, 5, 2))
+    scale, bias, mean = (_floats((3, 5, 2), seed=seed) for seed in (1, 2, 3))
+    variance = np.abs(_floats((3, 5, 2), seed=4))
+    expected = (x - mean) / np.sqrt(variance + 1e-5) * scale + bias
+    operands = [x, scale, bias, mean, variance]
+    attributes = {"spatial": 0}
+    check_node("BatchNormalization", operands, attributes, opset, expected=[expected], length=8)
+
+
 def test_batch_normalization_in_training() -> None:
     x, scale, bias, mean = _floats((4, 3, 5)), *(_floats((3,), seed=s) for s in (1, 2, 3))
     variance = np.abs(_floats((3,), seed=4))

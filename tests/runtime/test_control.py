@@ -344,6 +344,27 @@ def test_what_no_turn_has_made_has_the_sizes_that_operands_tell(kind: str) -> No
         assert found["looped"].shape == (turns, max(q, r))
 
 
+def test_what_no_turn_of_the_reference_has_made_has_its_rank() -> None:
+    """A body that handles strings stays with the reference, which knows no sizes of nothing."""
+    text = """
+    g (int64 m, float[n, 2] x) => (float[k, n, 2] y) {
+      none, y = Loop (m, , x) <body = b (int64 turn, bool going, float[n, 2] s)
+        => (bool still, float[n, 2] t, z) {
+          still = Identity(going)
+          t = Identity(s)
+          words = Cast<to = 8>(s)
+          z = Cast<to = 1>(words)
+        }>
+    }"""
+    model = tw.compile(onnx.parser.parse_model(HEAD + text))
+    assert model.info.fallbacks == {"Loop": 1}
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for turns in (0, 1, 4):
+        found = model.run({"m": np.array(turns), "x": x})["y"]
+        assert found.shape[0] == turns and found.shape[2] == 2
+        assert (found == x).all()
+
+
 @pytest.mark.parametrize("damage", ["[]", '["Loop",[9],[0],[[0]],[],0,[],[],[],[]]', "nonsense"])
 def test_a_damaged_payload_is_refused(damage: str) -> None:
     with pytest.raises(ArtifactError, match="damaged"):

@@ -154,19 +154,31 @@ class Hooks:
                 where=step.label,
             )
         return [
-            _checked(step, buffer, value, inputs, is_fresh=control is not None)
-            for buffer, value in zip(buffers, results, strict=True)
+            _checked(step, buffer, value, inputs, told, is_fresh=control is not None)
+            for buffer, value, told in zip(buffers, results, sizes, strict=True)
         ]
 
 
 def _checked(
-    step: OpaqueStep, buffer: Buffer, value: Any, inputs: list[Any], *, is_fresh: bool
+    step: OpaqueStep,
+    buffer: Buffer,
+    value: Any,
+    inputs: list[Any],
+    told: Sequence[int],
+    *,
+    is_fresh: bool,
 ) -> Any:
-    """The value as an array that fits; ``is_fresh`` where it is new, or an input as it is."""
+    """The value as an array that fits; ``is_fresh`` where it is new, or an input as it is.
+
+    ``told`` are the sizes that are known before, 0 where only the step tells.
+    """
     if buffer.dtype == SHAPELESS:
         return value
     array = cast("np.ndarray[Any, Any]", np.asarray(value))
     dtype = native_dtype(buffer.dtype)
+    if array.size == 0 and array.ndim != len(buffer.shape) and 0 in told:
+        # A loop without a turn has nothing to stack, of which its reference knows no sizes.
+        array = array.reshape(tuple(told))
     fits = array.dtype.kind in "OUS" if buffer.dtype == "string" else array.dtype == dtype
     if not fits or array.ndim != len(buffer.shape):
         raise ExecutionError(

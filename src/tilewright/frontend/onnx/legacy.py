@@ -27,7 +27,7 @@ OLDEST_RULES = 13  # the opset for which rules are written; nodes of older ones 
 class Call:
     """An operator with its operands and attributes, as a rule will see it.
 
-    ``flatten`` is the axis at which the operand is folded to two axes first (old softmax), or None.
+    ``flatten`` is the axis at which the first operand is folded to two axes, or None.
     """
 
     name: str
@@ -88,6 +88,16 @@ def _slice(call: Call) -> Call:
 def _softmax(call: Call) -> Call:
     axis = int(call.attributes.get("axis", 1))  # type: ignore[call-overload]
     return replace(call, attributes={**call.attributes, "axis": -1}, flatten=axis)
+
+
+def _batch_normalization(call: Call) -> Call:
+    """``spatial=0`` has parameters for every element of an example, here of one long axis."""
+    kept = _without(call, "spatial", "is_test", "consumed_inputs")
+    if call.attributes.get("spatial", 1):
+        return replace(call, attributes=kept)
+    data, *given = call.operands
+    parameters = (p and node(Reshape((product(p.shape),)), p) for p in given)
+    return replace(call, operands=(data, *parameters), attributes=kept, flatten=1)
 
 
 def _dropout(call: Call) -> Call:
@@ -183,7 +193,7 @@ _CHANGES: dict[str, tuple[tuple[int, Callable[[Call], Call]], ...]] = {
     "Slice": ((10, _slice),),
     "TopK": ((10, _to_operand("k")),),
     "Upsample": ((10, _upsample),),
-    "BatchNormalization": ((9, _forget("spatial", "is_test", "consumed_inputs")),),
+    "BatchNormalization": ((9, _batch_normalization),),
     "Gemm": ((7, _forget("broadcast")),),
     "Cast": ((6, _cast),),
     "PRelu": ((7, _channel_slope),),

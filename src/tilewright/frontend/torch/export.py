@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 import onnx_ir
 import torch
 
-from tilewright.frontend.torch.examples import (
-    marked,
-    named_axes,
-    names_by_tensor,
-    resized,
-    tensors,
-)
+from tilewright.frontend.torch.examples import marked, named_axes, resized, tensors
 from tilewright.frontend.torch.names import rename
 from tilewright.support.errors import DimensionError, InputError, InvalidModelError
 from tilewright.support.text import article
@@ -60,34 +54,31 @@ class ExportedModule:
 
     def _by_argument(self, dynamic: DynamicAxes | None, positional: int) -> dict[str, Any]:
         """What names the axes of each argument, by what ``forward`` calls it."""
-        names = list(self._example.arguments)
         if dynamic is None:
             return {}
         if isinstance(dynamic, Mapping):
             return dict(dynamic)
-        if len(dynamic) != positional or positional > len(names):
+        if len(dynamic) != positional:
             raise InputError(
                 f"{len(dynamic)} entries name the axes of {positional} arguments",
                 where="dynamic",
                 hint="Give an entry for every positional argument, None where nothing is dynamic, "
                 "or a dictionary by their names",
             )
-        return dict(zip(names, dynamic, strict=False))
-
-    def _named(self) -> Iterator[tuple[torch.Tensor, int, str, str]]:
-        return named_axes(self._example.arguments, self._axes, "argument")
+        return self._example.signature.bind_partial(*dynamic).arguments
 
     def _check_lengths(self) -> None:
         """Axes of one name must be equally long in the example."""
         sizes: dict[str, tuple[int, str]] = {}
-        for tensor, axis, name, where in self._named():
-            size, first = sizes.setdefault(name, (tensor.shape[axis], where))
-            if size != tensor.shape[axis]:
-                raise InputError(
-                    f'"{name}" is {size} in {first} and {tensor.shape[axis]} here',
-                    where=f"{where}, axis {axis}",
-                    hint="Give different axes different names",
-                )
+        for tensor, names, where in named_axes(self._example.arguments, self._axes):
+            for axis, name in names.items():
+                size, first = sizes.setdefault(name, (tensor.shape[axis], where))
+                if size != tensor.shape[axis]:
+                    raise InputError(
+                        f'"{name}" is {size} in {first} and {tensor.shape[axis]} here',
+                        where=f"{where}, axis {axis}",
+                        hint="Give different axes different names",
+                    )
 
     def _export(self) -> onnx_ir.Model:
         # Copies, as axes of a tensor that is given twice would be the same axes.
@@ -110,7 +101,7 @@ class ExportedModule:
                     hint="Call torch.onnx.export(module, args, dynamo=True), which says more of it",
                 ) from error
         assert made is not None
-        rename(made.model, list(names_by_tensor(arguments, self._axes)))
+        rename(made.model, [names for _, names, _ in named_axes(arguments, self._axes)])
         return made.model
 
     def compare(self, call: Call) -> None:
@@ -120,8 +111,10 @@ class ExportedModule:
         sizes that the module or the declared ranges refuse are left out.
         """
         self._compare_at(call, (1, 0))
-        for times, more in ((1, 1), (2, 0)):
-            if any(self._named()) and self._compare_at(call, (times, more), may_refuse=True):
+        if not any(names for _, names, _ in named_axes(self._example.arguments, self._axes)):
+            return
+        for scale in ((1, 1), (2, 0)):
+            if self._compare_at(call, scale, may_refuse=True):
                 return
 
     def _compare_at(self, call: Call, scale: tuple[int, int], may_refuse: bool = False) -> bool:
@@ -131,14 +124,14 @@ class ExportedModule:
         called = inspect.BoundArguments(self._example.signature, own)
         with _evaluating(self._module), torch.no_grad():
             try:
-                expected = list(tensors(self._module(*called.args, **called.kwargs)))
+                expected = tensors(self._module(*called.args, **called.kwargs))
             except Exception as error:
                 if not may_refuse:
                     raise
                 _LOG.info("Not compared at other sizes, which the module refuses: %s", error)
                 return False
         try:
-            found = list(tensors(call(*tensors(given))))
+            found = tensors(call(*tensors(given)))
         except DimensionError as error:
             if not may_refuse:
                 raise
