@@ -87,6 +87,25 @@ def window_of_pad(x: Node, facts: Facts) -> Node | None:
     return None if low is None else node(replace(x.primitive, low=low), padded.inputs[0])
 
 
+def window_of_spanned_axes(x: Node, facts: Facts) -> Node | None:
+    """The same window without axes at either end that it does not span.
+
+    Axes behind those that it spans are kept as they are, so that vectors may run along all of them.
+    """
+    assert isinstance(x.primitive, Window)
+    operand = x.inputs[0]
+    found = spans(x.primitive, operand.shape)
+    spanned = [axis for axis, size in enumerate(operand.shape) if not found[axis].keeps(size)]
+    if not spanned:
+        return None
+    first, end = spanned[0], spanned[-1] + 1
+    # What runs along axes of size 1 alone fills no vectors.
+    if all(map(is_one, operand.shape[end:])):
+        end = x.primitive.windowed(x.rank).stop
+    made = window_over(x.primitive.kind, found[first:end], x.rank - end)
+    return None if made == x.primitive else node(made, operand)
+
+
 def convolve_of_no_channels(x: Node, facts: Facts) -> Node | None:
     """Convolve(a, W) over no channels → 0, as sums of nothing are."""
     return filled(0, x) if is_number(x.inputs[1].shape[1], 0) else None

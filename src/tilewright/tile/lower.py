@@ -187,9 +187,9 @@ def _windows(
     tiles = _tiles(kernel, fresh, machine)
     if tiles and is_surely_best(kernel, machine.target):
         return tiles
-    lowering = fresh()
-    plain = lower_windows(kernel, lowering)
-    found = [_variant("loops", plain, lowering, kernel, machine.target)]
+    plain, lowering = lower_windows(kernel, fresh)
+    own = _variant("loops", plain, lowering, kernel, machine.target)
+    found = [replace(own, steps=with_masks(own.steps, machine))]
     lowering = fresh()
     turned = turned_windows(kernel, lowering, plain)
     if turned is not None:

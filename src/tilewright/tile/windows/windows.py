@@ -33,6 +33,7 @@ from tilewright.tile.nests import finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.bands import Geometry
 from tilewright.tile.windows.channel_windows import lower_channel_windows
+from tilewright.tile.windows.kept_axes import lower_kept_axes
 from tilewright.tile.windows.pair_bands import pair_bands
 from tilewright.tile.windows.window_bands import WindowBands
 from tilewright.tile.windows.window_lines import WindowLines
@@ -41,8 +42,16 @@ LONGEST_REACH = 64  # elements beside a row that are kept with it; longer window
 WORK_SHIFT = 16  # taps per nanosecond of one thread, for the thread count
 
 
-def lower_windows(kernel: Kernel, lowering: Lowering) -> TileProgram:
-    """The program of a windowed kernel with its epilogue."""
+def lower_windows(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[TileProgram, Lowering]:
+    """The program of a windowed kernel with its epilogue, and what wrote it."""
+    joined = lower_kept_axes(kernel, fresh)
+    if joined is not None:
+        return joined
+    lowering = fresh()
+    return _lowered(kernel, lowering), lowering
+
+
+def _lowered(kernel: Kernel, lowering: Lowering) -> TileProgram:
     node = kernel.seed
     if _channels_last(node):
         return lower_channel_windows(kernel, lowering)
