@@ -88,7 +88,7 @@ def window_of_pad(x: Node, facts: Facts) -> Node | None:
 
 
 def window_of_spanned_axes(x: Node, facts: Facts) -> Node | None:
-    """The same window without axes at either end that it does not span.
+    """Window(a) → Window(a) of fewer axes, those at either end not being spanned.
 
     Axes behind those that it spans are kept as they are, so that vectors may run along all of them.
     """
