@@ -90,7 +90,8 @@ def window_of_pad(x: Node, facts: Facts) -> Node | None:
 def window_of_spanned_axes(x: Node, facts: Facts) -> Node | None:
     """Window(a) → Window(a) of fewer axes, those at either end not being spanned.
 
-    Axes behind those that it spans are kept as they are, so that vectors may run along all of them.
+    Several axes behind those that it spans may be one for vectors; along a single one they run all
+    the same, and it may be short.
     """
     assert isinstance(x.primitive, Window)
     operand = x.inputs[0]
@@ -99,8 +100,7 @@ def window_of_spanned_axes(x: Node, facts: Facts) -> Node | None:
     if not spanned:
         return None
     first, end = spanned[0], spanned[-1] + 1
-    # What runs along axes of size 1 alone fills no vectors.
-    if all(map(is_one, operand.shape[end:])):
+    if sum(not is_one(size) for size in operand.shape[end:]) < 2:
         end = x.primitive.windowed(x.rank).stop
     made = window_over(x.primitive.kind, found[first:end], x.rank - end)
     return None if made == x.primitive else node(made, operand)

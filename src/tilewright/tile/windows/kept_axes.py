@@ -1,9 +1,9 @@
 """Windows before several axes that none of them spans: vectors run along all of these as along one.
 
 Sums over neighbouring channels of images are such, with the channels first. Axes are one where
-whatever is read or written lies as if they were; else vectors run along the last one alone, as with
-the channels last. A task has some neighbouring outputs of a row for a block of the axes, since rows
-may be few. Start with :func:`lower_kept_axes`.
+whatever is read or written lies as if they were; other windows go the way of ``window_lines``. A
+task has some neighbouring outputs of a row for a block of the axes, since rows may be few. Start
+with :func:`lower_kept_axes`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.tile.windows.channel_windows import ChannelRow, channel_program
 def lower_kept_axes(
     kernel: Kernel, fresh: Callable[[], Lowering]
 ) -> tuple[TileProgram, Lowering] | None:
-    """The program in which axes behind those of the windows are one, if there are several."""
+    """The program in which axes behind those of the windows are one, if there are several such."""
     primitive = kernel.seed.primitive
     if not isinstance(primitive, Window) or primitive.trailing < 2:
         return None

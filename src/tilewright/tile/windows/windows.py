@@ -1,9 +1,10 @@
 """Pooling and depthwise convolution: the way of each, and windows along nothing but the last axis.
 
 Windows over maps with their channels first are in ``window_lines`` and ``window_bands``, over those
-with their channels last in ``channel_windows``. Windows along nothing but the last axis, one
-element apart (sums over neighbouring channels), read a copy of the row with neutral elements at
-both ends, in one pass with the epilogue. Start with :func:`lower_windows`.
+with their channels last in ``channel_windows``, before several axes in ``kept_axes``. Windows along
+nothing but the last axis, one element apart (sums over neighbouring channels), read a copy of the
+row with neutral elements at both ends, in one pass with the epilogue. Start with
+:func:`lower_windows`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from tilewright.tile.nests import finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.bands import Geometry
 from tilewright.tile.windows.channel_windows import lower_channel_windows
-from tilewright.tile.windows.kept_axes import lower_kept_axes
 from tilewright.tile.windows.pair_bands import pair_bands
 from tilewright.tile.windows.window_bands import WindowBands
 from tilewright.tile.windows.window_lines import WindowLines
@@ -42,16 +42,8 @@ LONGEST_REACH = 64  # elements beside a row that are kept with it; longer window
 WORK_SHIFT = 16  # taps per nanosecond of one thread, for the thread count
 
 
-def lower_windows(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[TileProgram, Lowering]:
-    """The program of a windowed kernel with its epilogue, and what wrote it."""
-    joined = lower_kept_axes(kernel, fresh)
-    if joined is not None:
-        return joined
-    lowering = fresh()
-    return _lowered(kernel, lowering), lowering
-
-
-def _lowered(kernel: Kernel, lowering: Lowering) -> TileProgram:
+def lower_windows(kernel: Kernel, lowering: Lowering) -> TileProgram:
+    """The program of a windowed kernel with its epilogue."""
     node = kernel.seed
     if _channels_last(node):
         return lower_channel_windows(kernel, lowering)
@@ -132,7 +124,7 @@ def _line(
 def _channels_last(node: Node) -> bool:
     match node.primitive:
         case Window(trailing=trailing):
-            return trailing > 0
+            return trailing == 1
         case Convolve(channels_last=channels_last):
             return channels_last
         case _:
