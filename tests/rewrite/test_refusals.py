@@ -116,6 +116,7 @@ REFUSED: list[tuple[str, Build]] = [
     ("window_of_unit_axes", lambda: pooled("sum", to(shape(M, N, 1), x()), 1, low=1)),
     ("window_of_unit_axes", lambda: pooled("sum", few(N), N, low=1)),
     ("window_of_unit_axes", lambda: pooled("sum", to(shape(N, M, 4), tensor("a", M, N, 4)), 4)),
+    ("window_of_spanned_axes", lambda: pooled("sum", tensor("a", M, 1, N), M, 1, N, low=1)),
     ("broadcast_back", lambda: spread(to(shape(N, M), x()), MN, 0, 1)),
     ("broadcast_back", lambda: spread(few(1), shape(M, FEW, 4), 0, 1, 2)),
     ("convolve_of_pad", lambda: convolved(filled_out(channels(), 1.0, (0, 0, 1), (0, 0, 0)))),

@@ -357,6 +357,8 @@ WINDOWS: list[tuple[str, Build]] = [
     ("window_of_unit_axes", lambda: pooled("sum", to(shape(M, N, 1), x()), M, low=2, trailing=2)),
     ("window_of_unit_axes", lambda: pooled("minimum", to(MN, unit()), M, N)),
     ("window_of_unit_axes", lambda: pooled("sum", few(4), 4, low=1)),
+    ("window_of_spanned_axes", lambda: pooled("sum", tensor("a", 2, K, M, N), K, M, N, low=1)),
+    ("window_of_spanned_axes", lambda: pooled("maximum", tensor("a", M, N, K), 4, N, K, low=2)),
     ("broadcast_back", lambda: spread(few(), shape(M, FEW), 0, 1)),
     ("broadcast_back", lambda: spread(few(N), shape(M, FEW, N), 0, 1, 2)),
     ("convolve_of_no_channels", lambda: convolved(tensor("none", M, 0, N), count=0)),

@@ -112,6 +112,7 @@ RULES: tuple[Rule, ...] = (
     Rule((Reduce,), motion.transpose_after_reduce),
     Rule((Window,), windows.window_of_pad),
     Rule((Window,), windows.window_of_unit_axes),
+    Rule((Window,), windows.window_of_spanned_axes),
     Rule((Convolve,), windows.convolve_of_no_channels),
     Rule((Convolve,), windows.convolve_of_pad),
     Rule((Convolve,), windows.pad_of_pointwise),

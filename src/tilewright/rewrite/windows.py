@@ -87,6 +87,25 @@ def window_of_pad(x: Node, facts: Facts) -> Node | None:
     return None if low is None else node(replace(x.primitive, low=low), padded.inputs[0])
 
 
+def window_of_spanned_axes(x: Node, facts: Facts) -> Node | None:
+    """Window(a) → Window(a) of fewer axes, those at either end not being spanned.
+
+    Several axes behind those that it spans may be one for vectors; along a single one they run all
+    the same, and it may be short.
+    """
+    assert isinstance(x.primitive, Window)
+    operand = x.inputs[0]
+    found = spans(x.primitive, operand.shape)
+    spanned = [axis for axis, size in enumerate(operand.shape) if not found[axis].keeps(size)]
+    if not spanned:
+        return None
+    first, end = spanned[0], spanned[-1] + 1
+    if sum(not is_one(size) for size in operand.shape[end:]) < 2:
+        end = x.primitive.windowed(x.rank).stop
+    made = window_over(x.primitive.kind, found[first:end], x.rank - end)
+    return None if made == x.primitive else node(made, operand)
+
+
 def convolve_of_no_channels(x: Node, facts: Facts) -> Node | None:
     """Convolve(a, W) over no channels → 0, as sums of nothing are."""
     return filled(0, x) if is_number(x.inputs[1].shape[1], 0) else None

@@ -45,6 +45,7 @@ from tilewright.tile.stitched.variants import row_product_variants
 from tilewright.tile.stitched.window_variants import window_product_variants
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Accuracy, LoweredStep, Once, Variant, made_anew
+from tilewright.tile.windows.kept_axes import lower_kept_axes
 from tilewright.tile.windows.many_groups import channel_tiles, is_surely_best
 from tilewright.tile.windows.turned_windows import turned_windows
 from tilewright.tile.windows.windows import lower_windows
@@ -187,6 +188,10 @@ def _windows(
     tiles = _tiles(kernel, fresh, machine)
     if tiles and is_surely_best(kernel, machine.target):
         return tiles
+    joined = lower_kept_axes(kernel, fresh)
+    if joined is not None:
+        own = _variant("loops", *joined, kernel, machine.target)
+        return (replace(own, steps=with_masks(own.steps, machine)),)
     lowering = fresh()
     plain = lower_windows(kernel, lowering)
     found = [_variant("loops", plain, lowering, kernel, machine.target)]

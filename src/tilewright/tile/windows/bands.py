@@ -61,13 +61,15 @@ class Geometry:
 
     @staticmethod
     def of(node: Node) -> Geometry:
-        """That of a windowed node with the channels first."""
+        """That of a windowed node with the channels first; axes behind are spanned by one tap."""
         match node.primitive:
             case Window() as w:
-                lead = node.rank - len(w.kernel)
+                rest = (1,) * w.trailing
                 return Geometry(
-                    w.kind, w.kernel, w.strides, w.dilations, w.low, node.inputs[0], lead
-                )
+                    w.kind, w.kernel + rest, w.strides + rest, w.dilations + rest,
+                    (*w.low, *map(constant, (0,) * w.trailing)), node.inputs[0],
+                    w.windowed(node.rank).start,
+                )  # fmt: skip
             case Convolve() as c:
                 kernel = tuple(size.value for size in node.inputs[1].shape[2:])
                 return Geometry("sum", kernel, c.strides, c.dilations, c.low, node.inputs[0], 2)

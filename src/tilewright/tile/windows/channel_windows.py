@@ -23,6 +23,7 @@ from tilewright.ir.tile import (
     Apply,
     Load,
     Loop,
+    Statement,
     Store,
     TileBuffer,
     TileProgram,
@@ -125,17 +126,21 @@ def lower_channel_windows(kernel: Kernel, lowering: Lowering) -> TileProgram:
     """The program of a windowed kernel with channels last, and its epilogue."""
     row = ChannelRow(kernel, lowering)
     row.write()
-    body = lowering.opened_statements()
-    program = finish(lowering, kernel, row.grid, body, row.targets)
+    return channel_program(row, lowering.opened_statements())
+
+
+def channel_program(row: ChannelRow, body: Sequence[Statement]) -> TileProgram:
+    """The program whose tasks have these statements of a row."""
+    program = finish(row.lowering, row.kernel, row.grid, body, row.targets)
     taps = prod(row.geometry.kernel)
-    return replace(program, work=product(kernel.seed.shape) * (taps + 8) // WORK_SHIFT + 1)
+    return replace(program, work=product(row.seed.shape) * (taps + 8) // WORK_SHIFT + 1)
 
 
 class ChannelRow:
     """The body of one task: a row of outputs for a block of channels.
 
     ``index`` is the task's output index; its row and channel places are filled in as they are
-    named.
+    named. The task has the outputs from ``start`` to ``stop`` of the row.
     """
 
     def __init__(self, kernel: Kernel, lowering: Lowering) -> None:
@@ -153,8 +158,9 @@ class ChannelRow:
         self.grid: list[tuple[str, Expr]] = []
         self.finished: dict[Index, Value] = {}
         lowering.cached[self.seed] = self.finished.get
+        self.start, self.stop = constant(0), self.width
         self._open_tasks()
-        begin, end = self.geometry.interior(self.last, self.width)
+        begin, end = self._interior()
         self.begin, self.passes = begin, (end - begin) // self.pixels
         self.done = self.passes * self.pixels
 
@@ -167,20 +173,27 @@ class ChannelRow:
 
     def _open_tasks(self) -> None:
         """One task per block of channels and index of every axis but the row's."""
-        channels = self.geometry.operand.shape[-1]
-        blocks = maximum(ceil_div(channels, CHANNEL_BLOCK), 1)
-        self.block = ceil_div(ceil_div(channels, blocks), LINE_ELEMENTS) * LINE_ELEMENTS
-        blocks = ceil_div(channels, maximum(self.block, 1))
         spatial = range(self.geometry.first, self.row_axis)
         others = [a for a in range(self.seed.rank - 1) if a != self.row_axis]
         for axis in [a for a in others if a not in spatial]:
             self.index[axis] = grid_axis(self.lowering, self.grid, self.seed.shape[axis])
-        number = grid_axis(self.lowering, self.grid, blocks)
-        self.channel = number * self.block
-        self.count = minimum(self.block, channels - self.channel)
+        self._open_block(self.geometry.operand.shape[-1])
         for axis in spatial:
             self.index[axis] = grid_axis(self.lowering, self.grid, self.seed.shape[axis])
         self.lowering.open()
+
+    def _open_block(self, channels: Expr) -> None:
+        """One task per block of so many channels."""
+        blocks = maximum(ceil_div(channels, CHANNEL_BLOCK), 1)
+        self.block = ceil_div(ceil_div(channels, blocks), LINE_ELEMENTS) * LINE_ELEMENTS
+        blocks = ceil_div(channels, maximum(self.block, 1))
+        number = grid_axis(self.lowering, self.grid, blocks)
+        self.channel = number * self.block
+        self.count = minimum(self.block, channels - self.channel)
+
+    def _interior(self) -> tuple[Expr, Expr]:
+        """The outputs of the task [begin, end) along the row whose taps are all inside."""
+        return self.geometry.interior(self.last, self.width)
 
     # ------------------------------------------------------------ loops
 
@@ -215,7 +228,7 @@ class ChannelRow:
             self.once(place, constant(1), self.width, one)
 
         self.loop((constant(0), self.passes), self.width, block)
-        self.loop((constant(0), self.width - self.done), self.width, rest)
+        self.loop((self.start, self.stop - self.done), self.width, rest)
 
     # ------------------------------------------------------------ all taps in one body
 
@@ -230,7 +243,7 @@ class ChannelRow:
                     begin, equal(end - begin, count), self.geometry.kernel[0],
                     _with(self._row_in_registers, count),
                 )  # fmt: skip
-        self.loop((constant(0), self.width), self.width, self._outside)
+        self.loop((self.start, self.stop), self.width, self._outside)
 
     def _taps(self, axis: int) -> tuple[Expr, Expr]:
         return self.geometry.taps_inside(axis, self.index[self.geometry.first + axis])

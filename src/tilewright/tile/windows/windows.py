@@ -1,9 +1,10 @@
 """Pooling and depthwise convolution: the way of each, and windows along nothing but the last axis.
 
 Windows over maps with their channels first are in ``window_lines`` and ``window_bands``, over those
-with their channels last in ``channel_windows``. Windows along nothing but the last axis, one
-element apart (sums over neighbouring channels), read a copy of the row with neutral elements at
-both ends, in one pass with the epilogue. Start with :func:`lower_windows`.
+with their channels last in ``channel_windows``, before several axes in ``kept_axes``. Windows along
+nothing but the last axis, one element apart (sums over neighbouring channels), read a copy of the
+row with neutral elements at both ends, in one pass with the epilogue. Start with
+:func:`lower_windows`.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _line(
 def _channels_last(node: Node) -> bool:
     match node.primitive:
         case Window(trailing=trailing):
-            return trailing > 0
+            return trailing == 1
         case Convolve(channels_last=channels_last):
             return channels_last
         case _:
