@@ -168,7 +168,9 @@ def from_torch(
         **options,
     )
     if is_compared:
-        exported.compare(model)
+        # What the export has fixed is a limit of the model, and no range that anyone declared.
+        declared = (d for d in model.info.dimensions if d.origin != "model")
+        exported.compare(model, {d.name: (d.low, d.high, d.multiple_of) for d in declared})
     return model
 
 

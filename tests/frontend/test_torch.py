@@ -65,6 +65,21 @@ def test_arguments_of_every_form() -> None:
     assert torch.equal(best, wanted[1])
 
 
+class Ramp(torch.nn.Module):
+    """A size becomes a number of Python's, so that the export takes no other."""
+
+    def forward(self, x: Any) -> Any:
+        return x * torch.linspace(0.0, 1.0, steps=int(x.shape[1]))
+
+
+def test_a_size_that_only_the_export_refuses_is_found() -> None:
+    example, dynamic = (torch.randn(2, 9),), {"x": ["batch", "length"]}
+    with pytest.raises(InvalidModelError, match="what PyTorch exported does not"):
+        tw.from_torch(Ramp(), example, dynamic=dynamic)
+    model = tw.from_torch(Ramp(), example, dynamic=dynamic, dims={"length": (9, 9)})
+    torch.testing.assert_close(model(*example), Ramp()(*example), atol=1e-6, rtol=1e-6)
+
+
 def test_a_size_that_the_export_fixes_is_found() -> None:
     example = (torch.randn(2, 3, 12, 12),)
     dynamic = {"x": {2: "height", 3: "width"}}

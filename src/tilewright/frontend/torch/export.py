@@ -24,6 +24,8 @@ _LOG = logging.getLogger(__name__)
 # Names of the dynamic axes of each argument, in the form that the arguments have.
 DynamicAxes = Mapping[str, Any] | Sequence[Any]
 Call = Callable[..., Any]
+# Ranges of named axes: the least size, the largest if there is one, and what divides all.
+Ranges = Mapping[str, tuple[int, int | None, int]]
 
 # What a module and compiled code may differ by, as a share of the largest element: a wrong size or
 # a branch that the export has fixed makes other numbers altogether.
@@ -104,23 +106,34 @@ class ExportedModule:
         rename(made.model, [names for _, names, _ in named_axes(arguments, self._axes)])
         return made.model
 
-    def compare(self, call: Call) -> None:
-        """Compare ``call`` with the module, at the sizes of the example and at others.
+    def compare(self, call: Call, ranges: Ranges) -> None:
+        """Compare the results of ``call`` for the example, and for other sizes of named axes.
 
-        Raises InvalidModelError where they differ: the export has fixed a size or a branch. Other
-        sizes that the module or the declared ranges refuse are left out.
+        ``ranges`` are those that were declared. Raises InvalidModelError where results differ, and
+        where only ``call`` refuses sizes within the ranges: the export has fixed a size or a
+        branch. Other sizes that the module refuses, or beyond the ranges, are left out.
         """
-        self._compare_at(call, (1, 0))
+        self._compare_at(call, (1, 0), {})
         if not any(names for _, names, _ in named_axes(self._example.arguments, self._axes)):
             return
         for scale in ((1, 1), (2, 0)):
-            if self._compare_at(call, scale, may_refuse=True):
+            if self._compare_at(call, scale, ranges, may_refuse=True):
                 return
 
-    def _compare_at(self, call: Call, scale: tuple[int, int], may_refuse: bool = False) -> bool:
+    def _compare_at(
+        self, call: Call, scale: tuple[int, int], ranges: Ranges, may_refuse: bool = False
+    ) -> bool:
         """Whether both took sizes that are so many times those of the example, and so many more."""
         # Each has its own, as a module may write into its arguments.
         given, own = (resized(self._example.arguments, self._axes, scale) for _ in range(2))
+        sizes = {
+            name: tensor.shape[axis]
+            for tensor, names, _ in named_axes(given, self._axes)
+            for axis, name in names.items()
+        }
+        if any(not _is_within(sizes[name], ranges[name]) for name in sizes if name in ranges):
+            _LOG.info("Not compared at sizes outside of the ranges: %s", sizes)
+            return False
         called = inspect.BoundArguments(self._example.signature, own)
         with _evaluating(self._module), torch.no_grad():
             try:
@@ -130,16 +143,25 @@ class ExportedModule:
                     raise
                 _LOG.info("Not compared at other sizes, which the module refuses: %s", error)
                 return False
+        where = f"inputs of {', '.join(str(tuple(tensor.shape)) for tensor in tensors(given))}"
         try:
             found = tensors(call(*tensors(given)))
         except DimensionError as error:
             if not may_refuse:
                 raise
-            _LOG.info("Not compared at sizes outside of the ranges: %s", error)
-            return False
-        sizes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors(given))
-        _compare(found, expected, f"inputs of {sizes}")
+            raise InvalidModelError(
+                f"the module takes these sizes, but what PyTorch exported does not: {error}",
+                where=where,
+                hint="Check what of a shape becomes a number in forward, or give the range that "
+                "the export takes in dims",
+            ) from error
+        _compare(found, expected, where)
         return True
+
+
+def _is_within(size: int, declared: tuple[int, int | None, int]) -> bool:
+    low, high, multiple = declared
+    return low <= size and (high is None or size <= high) and size % multiple == 0
 
 
 def _bound(
