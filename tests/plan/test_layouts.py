@@ -288,7 +288,7 @@ def test_a_region_ends_where_it_gains_no_more() -> None:
     net = Network(24)
     net.convolution(24)
     net.softmax()
-    graph = of_float32(net, 28, 28)
+    graph = of_float32(net, 112, 112)
 
     def summed(made: Graph) -> set[tuple[int, ...]]:
         return {n.primitive.axes for n in made.nodes() if isinstance(n.primitive, Reduce)}

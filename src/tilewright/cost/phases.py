@@ -16,7 +16,16 @@ from tilewright.cost.lengths import short
 from tilewright.cost.levels import line_rate, memory_time, moved_lines, pieces_time, unforeseen_time
 from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
 from tilewright.ir.tile import LINE_BYTES, TileBuffer
-from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, total
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    less_equal,
+    maximum,
+    minimum,
+    product,
+    total,
+)
 from tilewright.target.core_model import FOLLOWED_BYTES, RUN_BYTES
 
 ZERO, ONE = constant(0), constant(1)
@@ -41,7 +50,19 @@ class LoopPrice:
         return minimum(workers_for(self.alone, threads), maximum(self.tasks, 1))
 
     def time(self, machine: Machine, threads: Expr | int) -> Expr:
-        """Picoseconds with so many threads."""
+        """Picoseconds with so many threads, or with one if that is less."""
+        several = self._shared_out(machine, threads)
+        if self.contested is ZERO:
+            return several
+        return minimum(several, self._shared_out(machine, 1))
+
+    def is_for_one(self, machine: Machine, threads: Expr | int) -> Expr:
+        """1 where so many threads take longer than one, as they wait for each other's lines."""
+        if self.contested is ZERO:
+            return ZERO
+        return less_equal(self._shared_out(machine, 1), self._shared_out(machine, threads))
+
+    def _shared_out(self, machine: Machine, threads: Expr | int) -> Expr:
         workers = self.workers(threads)
         rounds = ceil_div(self.tasks, workers)
         share = self.alone // maximum(self.tasks, 1) * rounds

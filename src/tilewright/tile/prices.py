@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilewright.cost import LoopPrice, Machine, loop_price, taken_time
 from tilewright.ir.graph import Node
 from tilewright.ir.tile_structure import structure_of
-from tilewright.shape import Expr, constant, less_equal, product, select, symbol, total
+from tilewright.shape import Expr, constant, product, select, symbol, total
 from tilewright.tile.variants import THREADS, LoweredStep, Source, Variant, Workspace
 
 
@@ -33,11 +33,8 @@ def priced(variants: Iterable[Variant], machine: Machine) -> tuple[Variant, ...]
 
 def _work(price: LoopPrice, machine: Machine) -> Expr:
     """Nanoseconds on one thread; next to nothing where several threads would take longer."""
-    work = price.alone // 1000 + 1
-    if price.contested is constant(0):
-        return work
-    one, several = (price.time(machine, threads) for threads in (1, symbol(THREADS)))
-    return select(less_equal(one, several), 1, work)
+    work, alone = price.alone // 1000 + 1, price.is_for_one(machine, symbol(THREADS))
+    return work if alone is constant(0) else select(alone, 1, work)
 
 
 def _taken(steps: Sequence[LoweredStep], prices: Sequence[LoopPrice], machine: Machine) -> Expr:
