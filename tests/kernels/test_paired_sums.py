@@ -23,7 +23,7 @@ from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.kernel import Kernel
+from tilewright.ir.kernel import Kernel, kernel_of
 from tilewright.ir.primitives import Broadcast, Cast, Convolve
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import constant
@@ -138,3 +138,14 @@ def test_sums_that_float32_would_round_stay_floats() -> None:
     made = quantised(space, case, last=False)
     (kernel,) = plan_greedily(space.graph(made)).kernels
     assert paired_sums(kernel) is None
+
+
+def test_floats_in_memory_are_no_bytes() -> None:
+    """A kernel that reads what another one has made of the bytes sums that."""
+    space = Space()
+    (kernel,) = plan_greedily(space.graph(quantised(space, CASES[1], last=False))).kernels
+    assert paired_sums(kernel) is not None
+    floats, weights = kernel.seed.inputs
+    apart = kernel_of(kernel.seeds, (kernel.seed,), {floats, weights}, lambda _: 0, "apart", {})
+    assert floats in apart.reads
+    assert paired_sums(apart) is None

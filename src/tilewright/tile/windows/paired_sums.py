@@ -51,7 +51,8 @@ class PairedSums:
 def paired_sums(kernel: Kernel) -> PairedSums | None:
     """The operands of a convolution that sums whole numbers, where that is exact in float32.
 
-    None of other kernels, of groups of several channels, and of single taps along rows.
+    None of other kernels, of groups of several channels, of single taps along rows, and where it is
+    not the bytes that the kernel reads.
     """
     seed, primitive = kernel.seed, kernel.seed.primitive
     if not isinstance(primitive, Convolve) or seed.dtype is not DType.FLOAT32:
@@ -61,6 +62,8 @@ def paired_sums(kernel: Kernel) -> PairedSums | None:
         data = data.inputs[0]
     found = quantised(data)
     if found is None or found.scale is not None or weights is None or not weights.size:
+        return None
+    if found.data not in (*kernel.reads, *kernel.body):
         return None
     sizes = np.abs(weights.astype(np.float64)).sum(tuple(range(1, weights.ndim)))
     if (weights != np.rint(weights)).any() or LARGEST * sizes.max() >= EXACT[DType.FLOAT32]:
