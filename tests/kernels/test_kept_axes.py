@@ -16,6 +16,7 @@ from tilewright.tile.windows.kept_axes import lower_kept_axes
 
 pytestmark = pytest.mark.sampled(4)
 
+WRITTEN_OUT = 9  # taps: more are a loop of their own, in which the axes stay apart
 PLANES = [(1, 1), (0, 5), (3, 5), (4, 4), (1, 17), (5, 3), (7, 9), (15, 17), (16, 16), (1, 257)]
 SIZES = [{"n": n, "h": h, "w": w} for n, (h, w) in zip((1, 2, 3, 0, 2) * 2, PLANES, strict=True)]
 
@@ -44,7 +45,7 @@ def test_sums_over_neighbouring_channels(channels: int, taps: int) -> None:
     space = Space()
     x = images(space, channels)
     graph = simplify(space.graph(apply("divide", x, near_channels(apply("multiply", x, x), taps))))
-    assert joined(graph)
+    assert joined(graph) is (taps <= WRITTEN_OUT)
     compiled = check(graph, SIZES, length=taps + 2, scale=64.0)
     assert kinds(compiled) == ["window"]
 
