@@ -66,7 +66,7 @@ def unexcused(rows: list[Outcome]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(
     ("kind", "share"), [(kind, share) for kind in KINDS for share in range(SHARES.get(kind, 1))]
 )
