@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,10 @@ from support.graph_kit import (
     scalar,
     spread,
 )
+from support.only_variant import only_variant
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import node
-from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import (
     ArgReduce,
     Broadcast,
@@ -42,10 +41,8 @@ from tilewright.ir.primitives import (
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import constant
 from tilewright.target import preset
-from tilewright.tile import lower
 from tilewright.tile.rows.columns import lower_columns
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import Variant
 
 pytestmark = pytest.mark.sampled(8)
 
@@ -285,14 +282,7 @@ def test_a_result_that_does_not_exist_reads_nothing(rows: int | str) -> None:
 
 def only(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reductions that keep the last axis have this variant alone."""
-
-    def chosen(
-        kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
-    ) -> tuple[Variant, ...]:
-        found = {variant.name: variant for variant in lower_columns(kernel, fresh, machine)}
-        return (found[name],)
-
-    monkeypatch.setattr(lower, "lower_columns", chosen)
+    only_variant(monkeypatch, "lower_columns", name)
 
 
 @pytest.fixture

@@ -24,10 +24,9 @@ from support.graph_kit import (
     softmax,
     spread,
 )
-from tilewright.cost import Machine
+from support.only_variant import only_variant
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
-from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import (
     ArgReduce,
     Broadcast,
@@ -38,10 +37,6 @@ from tilewright.ir.primitives import (
     Scan,
 )
 from tilewright.shape import Expr, constant, product
-from tilewright.tile import lower
-from tilewright.tile.rows.rows import lower_rows
-from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import Variant
 
 pytestmark = pytest.mark.sampled(8)
 
@@ -241,14 +236,7 @@ def test_divisors_without_a_normal_reciprocal_divide() -> None:
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row kernels are computed in parts."""
-
-    def parts(
-        kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
-    ) -> tuple[Variant, ...]:
-        found = {variant.name: variant for variant in lower_rows(kernel, fresh, machine)}
-        return (found["parts"],)
-
-    monkeypatch.setattr(lower, "lower_rows", parts)
+    only_variant(monkeypatch, "lower_rows", "parts")
 
 
 LONG = named("abc", (1, 1, 1), (2, 0, 3), (2, 3, 0), (1, 7, 2), (2, 8, 16), (1, 9, 17),

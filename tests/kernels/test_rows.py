@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from support.graph_kit import F32, FLOATS, Space, apply, check, kept, kinds, scalar, softmax, spread
-from tilewright.cost import Machine
+from support.only_variant import only_variant
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
-from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce, Reshape
 from tilewright.shape import constant
-from tilewright.tile import lower
-from tilewright.tile.rows.rows import lower_rows
-from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import Variant
 
 pytestmark = pytest.mark.sampled(8)
 
@@ -98,14 +92,7 @@ def test_one_group_in_parts(channels: int | None, monkeypatch: pytest.MonkeyPatc
 
     Fewer than there are parts are not; every part has a share of each.
     """
-
-    def in_parts(
-        kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
-    ) -> tuple[Variant, ...]:
-        found = {variant.name: variant for variant in lower_rows(kernel, fresh, machine)}
-        return (found["parts"],)
-
-    monkeypatch.setattr(lower, "lower_rows", in_parts)
+    only_variant(monkeypatch, "lower_rows", "parts")
     space = Space()
     a, b, c = space.dimensions("a b c")
     shape = (a, b if channels is None else channels, c)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -20,18 +20,17 @@ from support.graph_kit import (
     softmax,
     spread,
 )
+from support.only_variant import only_variant
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
-from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce, Transpose
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import product
 from tilewright.target import preset
-from tilewright.tile import lower
 from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, Variant
+from tilewright.tile.variants import THREADS
 
 EPSILON = 0.1
 LARGEST = 4 / EPSILON**0.5  # of what values of about 4 become: errors are relative to that
@@ -51,14 +50,7 @@ EDGES = named("ab", (0, 3), (3, 0), (1, 1), (17, 1), (15, 2), (16, 3), (17, 4), 
 @pytest.fixture
 def turned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row kernels are computed by tasks that turn their rows."""
-
-    def chosen(
-        kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
-    ) -> tuple[Variant, ...]:
-        found = {variant.name: variant for variant in lower_rows(kernel, fresh, machine)}
-        return (found["turned"],)
-
-    monkeypatch.setattr(lower, "lower_rows", chosen)
+    only_variant(monkeypatch, "lower_rows", "turned")
 
 
 def normalise(x: Node, axes: Sequence[int]) -> Node:

@@ -63,6 +63,7 @@ class LoopPrice:
         return less_equal(self._shared_out(machine, 1), self._shared_out(machine, threads))
 
     def _shared_out(self, machine: Machine, threads: Expr | int) -> Expr:
+        """Picoseconds with as many of so many threads as the runtime lets take part."""
         workers = self.workers(threads)
         rounds = ceil_div(self.tasks, workers)
         share = self.alone // maximum(self.tasks, 1) * rounds
