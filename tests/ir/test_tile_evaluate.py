@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.stage_axis import Role, StageAxis
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -23,9 +24,7 @@ from tilewright.ir.tile import (
     Loop,
     Product,
     Registers,
-    Role,
     Stage,
-    StageAxis,
     Statement,
     Store,
     Sums,

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.ir.dtype import DType
+from tilewright.ir.stage_axis import Role, StageAxis
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -18,9 +19,7 @@ from tilewright.ir.tile import (
     Loop,
     Product,
     Registers,
-    Role,
     Stage,
-    StageAxis,
     Statement,
     Store,
     TileBuffer,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.tile_equality import difference
 from tilewright.ir.dtype import DType
 from tilewright.ir.listed_view import ListedView
+from tilewright.ir.stage_axis import Role, StageAxis
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -31,10 +32,8 @@ from tilewright.ir.tile import (
     Loop,
     Product,
     Registers,
-    Role,
     RunTable,
     Stage,
-    StageAxis,
     Statement,
     Store,
     Sums,
@@ -93,7 +92,8 @@ def staged() -> Stage:
     inner = product(dtype=I32, left=runs, target=finish, narrow=DType.UINT8)
     other = replace(inner, target=replace(finish, registers=Registers(4, 8, None)))
     moved = TransposeBlock(X, AT, N, BLOCK, ONE, constant(16), minimum(N, 4), constant(5))
-    axes = tuple(StageAxis(f"_{role.value}", N, constant(8), role) for role in Role)
+    first = less_equal(N, 7)
+    axes = tuple(StageAxis(f"_{role.value}", N, constant(8), role, first) for role in Role)
     return Stage(axes, (moved,), (Stage(axes[1:], (), (inner, other)),), (loop(moved),))
 
 

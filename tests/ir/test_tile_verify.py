@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.ir import tile_proofs, tile_samples
 from tilewright.ir.dtype import DType
+from tilewright.ir.stage_axis import Role, StageAxis
 from tilewright.ir.tile import (
     Finish,
     Guarded,
@@ -19,9 +20,7 @@ from tilewright.ir.tile import (
     Loop,
     Product,
     Registers,
-    Role,
     Stage,
-    StageAxis,
     Statement,
     Store,
     Sums,

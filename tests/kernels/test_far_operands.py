@@ -16,7 +16,8 @@ from tilewright.ir.graph import node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import NEVER, Loop, Statement, TileProgram
+from tilewright.ir.stage_axis import NEVER
+from tilewright.ir.tile import Loop, Statement, TileProgram
 from tilewright.shape import constant
 from tilewright.tile import lower
 from tilewright.tile.products import dots

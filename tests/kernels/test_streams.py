@@ -28,7 +28,8 @@ from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Cast, Concat, Contract, Transpose
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import NEVER, Loop, Statement
+from tilewright.ir.stage_axis import NEVER
+from tilewright.ir.tile import Loop, Statement
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant
 from tilewright.target import preset

@@ -35,7 +35,8 @@ from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import KernelKind
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import LINE_BYTES, Role, Stage
+from tilewright.ir.stage_axis import Role
+from tilewright.ir.tile import LINE_BYTES, Stage
 from tilewright.ops.reference import evaluate_payload
 from tilewright.options import CompileOptions, complete
 from tilewright.plan.known import with_known_kernels

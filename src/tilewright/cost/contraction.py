@@ -43,17 +43,13 @@ from tilewright.shape import (
     less,
     less_equal,
     logical_and,
+    logical_not,
     logical_or,
     maximum,
     minimum,
     select,
 )
-from tilewright.target.core_model import (
-    MASKED_VECTOR_BYTES,
-    PAGE_BYTES,
-    ends_in_half,
-    tallest,
-)
+from tilewright.target.core_model import MASKED_VECTOR_BYTES, PAGE_BYTES, ends_in_half, tallest
 
 PANEL = 64  # by which what the columns of a panel take is measured
 PARTS = 1024  # by which a task is measured, and a share of a time
@@ -82,23 +78,27 @@ def contraction_time(
     even = select(whole % workers, even, even + last - last // workers)
     waiting = minimum(workers - 1, 1) * task // machine.core.threads.waited
     begun = 1000 * machine.core.threads.call_ns
-    even = maximum(even, _contested_time(nest, machine, workers, columns.tasks))
+    even = maximum(even, _contested_time(nest, machine, workers, (rows.tasks, columns.tasks)))
     shared, shown = shared_time(nest, machine), round(PARTS * machine.core.loops.shown)
     even = maximum(even, shared) + minimum(even, shared) * shown // PARTS
     return maximum(even, task * ceil_div(whole, workers)) + waiting + begun
 
 
-def _contested_time(nest: ProductNest, machine: Machine, workers: Expr, columns: Expr) -> Expr:
+def _contested_time(
+    nest: ProductNest, machine: Machine, workers: Expr, tasks: tuple[Expr, Expr]
+) -> Expr:
     """Picoseconds for lines that two threads write, where rows of results end within one.
 
     With as many blocks of columns as threads share a batch element, or a part of them, threads
-    write neighbouring blocks of the same rows at the same time.
+    write neighbouring blocks of the same rows at the same time, unless they share out rows.
     """
+    rows, columns = tasks
     sharing = maximum(workers // maximum(batch_size(nest), 1), 1)
+    apart = logical_and(nest.rows_first, less_equal(sharing, rows))
     alike = logical_and(less(1, columns), less_equal(sharing % maximum(columns, 1), 0))
     inside = nest.n % (LINE_BYTES // nest.dtype.bytes)
     lines = batch_size(nest) * nest.m * (1000 * machine.core.threads.contested_ns)
-    return select(logical_and(alike, inside), lines, 0)
+    return select(logical_and(logical_not(apart), alike, inside), lines, 0)
 
 
 def _share(time: Expr, rows: Expr, columns: Expr) -> Expr:

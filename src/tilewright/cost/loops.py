@@ -45,6 +45,7 @@ from tilewright.cost.vector_work import (
     scalar_cycles,
 )
 from tilewright.cost.waits import waits
+from tilewright.ir.stage_axis import Role
 from tilewright.ir.tile import (
     Check,
     Let,
@@ -52,7 +53,6 @@ from tilewright.ir.tile import (
     LetIndex,
     Loop,
     Product,
-    Role,
     Stage,
     Statement,
     Store,

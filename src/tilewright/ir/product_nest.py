@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.listed_view import ListedView
+from tilewright.ir.stage_axis import Role, StageAxis
 from tilewright.ir.tile import (
     Finish,
     Product,
     Registers,
-    Role,
     RunTable,
     Stage,
-    StageAxis,
     TileProgram,
     TransposeBlock,
     View,
@@ -128,8 +127,16 @@ class ProductNest:
     @property
     def batch(self) -> tuple[tuple[str, Expr], ...]:
         """The axes of the grid that are no blocks."""
-        numbers = {axis.number for axis in self.blocks.axes}
+        numbers = {name for axis in self.blocks.axes for name, _ in axis.counters}
         return tuple((name, size) for name, size in self.program.grid if name not in numbers)
+
+    @property
+    def rows_first(self) -> Expr:
+        """Whether all blocks of some rows come before those of the next ones."""
+        names = [name for name, _ in self.program.grid]
+        if names.index(self.rows.number) < names.index(self.columns.number):
+            return constant(1)
+        return self.rows.outermost
 
     @property
     def left(self) -> View | RunTable:

@@ -10,12 +10,12 @@ Backends turn it into machine code. Start with :class:`TileProgram`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from tilewright.ir.dtype import DType
-from tilewright.shape import Expr, ceil_div, constant, symbol
+from tilewright.ir.stage_axis import NEVER, StageAxis
+from tilewright.shape import Expr, ceil_div, constant
 
-NEVER, SINGLE = constant(0), constant(1)
+SINGLE = constant(1)
 
 # ---------------------------------------------------------------- values
 
@@ -409,51 +409,6 @@ class Product:
 
 
 # ---------------------------------------------------------------- stages
-
-
-class Role(Enum):
-    """How a :class:`Stage` goes over the blocks of an axis."""
-
-    PARALLEL = "parallel"  # a task has one block, which a variable of the grid counts
-    REDUCTION = "reduction"  # one block after the other, one at least: sums of nothing are 0
-
-
-@dataclass(frozen=True)
-class StageAxis:
-    """Positions 0 to ``extent`` in blocks of ``block``, the last of which may have fewer.
-
-    The names of the positions at which a block begins and ends are made of ``stem``.
-    """
-
-    stem: str
-    extent: Expr
-    block: Expr
-    role: Role
-
-    @property
-    def begin(self) -> Expr:
-        """The first position of a block."""
-        return symbol(f"{self.stem}0")
-
-    @property
-    def end(self) -> Expr:
-        """The position after a block's last one."""
-        return symbol(f"{self.stem}1")
-
-    @property
-    def bounds(self) -> Bounds:
-        """Both."""
-        return self.begin, self.end
-
-    @property
-    def number(self) -> str:
-        """The variable of the grid that counts the blocks, if they are tasks."""
-        return f"{self.stem}b"
-
-    @property
-    def count(self) -> Expr:
-        """How many blocks there are."""
-        return ceil_div(self.extent, self.block)
 
 
 @dataclass(frozen=True, eq=False)

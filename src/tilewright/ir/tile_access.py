@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tilewright.ir.listed_view import ListedView
+from tilewright.ir.stage_axis import NEVER, Role, StageAxis
 from tilewright.ir.tile import (
     IDENTITY,
     Apply,
@@ -28,10 +29,8 @@ from tilewright.ir.tile import (
     Local,
     Loop,
     Product,
-    Role,
     RunTable,
     Stage,
-    StageAxis,
     Statement,
     Store,
     Sums,
@@ -42,16 +41,7 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.tile_walk import expressions, value_buffers
-from tilewright.shape import (
-    Expr,
-    Scope,
-    ceil_div,
-    constant,
-    logical_not,
-    maximum,
-    minimum,
-    symbol,
-)
+from tilewright.shape import Expr, Scope, ceil_div, constant, logical_not, maximum, minimum, symbol
 from tilewright.shape.table import Operation
 
 AXIS = "_axis"
@@ -300,15 +290,23 @@ class _Block:
         count, is_task = self.known(axis.count), axis.role is Role.PARALLEL
         if not is_task:
             number = self.axis(axis.number, constant(0), maximum(axis.count, 1))
-        elif dict(self.program.grid).get(axis.number) != axis.count:
+        elif not set(axis.counters) <= set(self.program.grid):
             self.problem(f"the grid has not {count} blocks of {axis.stem}")
             return
-        else:
+        elif axis.outermost is NEVER:
             number = self.names[axis.number]
+        else:
+            number = self._counted(axis)
         first = number * self.known(axis.block)
         last = minimum(first + self.meant(axis.block), self.meant(axis.extent))
         self.names |= {str(axis.begin): first, str(axis.end): last}
         self.around[str(axis.begin)] = axis
+
+    def _counted(self, axis: StageAxis) -> Expr:
+        """Let one axis count the blocks that two of the grid do, of which one has the size 1."""
+        counters = [self.names[name] for name, _ in axis.counters]
+        self.nest = tuple(a for a in self.nest if symbol(a.name) not in counters)
+        return self.axis(axis.number, constant(0), maximum(axis.count, 1), task=True)
 
 
 def _is_table(value: Value) -> bool:

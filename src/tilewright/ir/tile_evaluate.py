@@ -18,6 +18,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import identity
 from tilewright.ir.listed_view import ListedView
 from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
+from tilewright.ir.stage_axis import Role, StageAxis
 from tilewright.ir.tile import (
     Check,
     CodeView,
@@ -28,10 +29,8 @@ from tilewright.ir.tile import (
     Local,
     Loop,
     Product,
-    Role,
     RunTable,
     Stage,
-    StageAxis,
     Statement,
     Store,
     Sums,
@@ -43,7 +42,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_values import Array, Memory, Point
 from tilewright.ir.tile_walk import value_loads
-from tilewright.shape import Expr, constant, symbol
+from tilewright.shape import Expr, constant
 
 _ZEROS = 1 << 48  # bytes after the data of a gathered operand at which its zeros are said to lie
 
@@ -163,7 +162,7 @@ class _Task:
         inside = point.inner()
         for axis in stage.axes:
             if axis.role is Role.PARALLEL:
-                first = inside.index(symbol(axis.number) * axis.block)
+                first = inside.index(axis.place * axis.block)
                 _bind(axis, inside, first)
         self._reduced([a for a in stage.axes if a.role is Role.REDUCTION], stage, inside)
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from tilewright.ir.dtype import DType
 from tilewright.ir.listed_view import ListedView
 from tilewright.ir.scalar import COMBINE
+from tilewright.ir.stage_axis import NEVER, Role, StageAxis
 from tilewright.ir.tile import (
-    NEVER,
     Accumulator,
     Bounds,
     Check,
@@ -27,10 +27,8 @@ from tilewright.ir.tile import (
     Loop,
     Product,
     Registers,
-    Role,
     RunTable,
     Stage,
-    StageAxis,
     Statement,
     Store,
     Sums,
@@ -340,7 +338,12 @@ class _Reader:
         cursor.expect("<")
         extent = cursor.expression()
         cursor.expect("by")
-        return StageAxis(stem, extent, cursor.expression(), role)
+        axis = StageAxis(stem, extent, cursor.expression(), role)
+        if cursor.peek() != "outermost":
+            return axis
+        cursor.expect("outermost")
+        cursor.expect("if")
+        return replace(axis, outermost=cursor.expression())
 
     def _product(self, cursor: Cursor) -> Product:
         depth = cursor.line.depth + len(STEP)

@@ -14,9 +14,9 @@ from itertools import count
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.listed_view import ListedView
+from tilewright.ir.stage_axis import NEVER, StageAxis
 from tilewright.ir.tile import (
     IDENTITY,
-    NEVER,
     Apply,
     Check,
     CodeView,
@@ -33,7 +33,6 @@ from tilewright.ir.tile import (
     Product,
     RunTable,
     Stage,
-    StageAxis,
     Statement,
     Store,
     Sums,
@@ -43,13 +42,7 @@ from tilewright.ir.tile import (
     Value,
     View,
 )
-from tilewright.ir.tile_text import (
-    INDEX_TYPE,
-    NEUTRAL_TYPE,
-    STEP,
-    applied_type,
-    number_type,
-)
+from tilewright.ir.tile_text import INDEX_TYPE, NEUTRAL_TYPE, STEP, applied_type, number_type
 from tilewright.shape import Expr, constant
 from tilewright.shape.sharing import shared_parts
 
@@ -296,7 +289,10 @@ class _Printer:
 
     def _axis(self, axis: StageAxis) -> str:
         extent, block = self.expression(axis.extent), self.expression(axis.block)
-        return f"{axis.role.value} {axis.stem} < {extent} by {block}"
+        text = f"{axis.role.value} {axis.stem} < {extent} by {block}"
+        if axis.outermost is NEVER:
+            return text
+        return f"{text} outermost if {self.expression(axis.outermost)}"
 
     def _product(self, product: Product) -> list[str]:
         e, target = self.expression, product.target

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tilewright.ir.listed_view import ListedView
 from tilewright.ir.scalar import DIVISIONS, SIMPLE_FUNCTIONS, table_of
+from tilewright.ir.stage_axis import StageAxis
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -26,7 +27,6 @@ from tilewright.ir.tile import (
     Product,
     RunTable,
     Stage,
-    StageAxis,
     Statement,
     Store,
     Sums,
@@ -304,7 +304,7 @@ def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
             case Product():
                 yield from _of_product(statement)
             case Stage(axes=axes):
-                yield from (size for axis in axes for size in (axis.extent, axis.block))
+                yield from (size for axis in axes for size in axis.sizes)
                 yield from expressions((*statement.load, *statement.body, *statement.store))
 
 
@@ -445,8 +445,8 @@ class ExpressionMap:
 
     def axis(self, axis: StageAxis) -> StageAxis:
         """An axis of a stage, rewritten."""
-        extent, block = self.expression(axis.extent), self.expression(axis.block)
-        return replace(axis, extent=extent, block=block)
+        extent, block, outermost = map(self.expression, axis.sizes)
+        return replace(axis, extent=extent, block=block, outermost=outermost)
 
     def product(self, product: Product) -> Product:
         """A product, rewritten."""

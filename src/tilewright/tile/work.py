@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tilewright.ir.scalar import ADDING, SCALAR_FUNCTIONS
+from tilewright.ir.stage_axis import Role
 from tilewright.ir.tile import (
     Apply,
     Check,
@@ -20,7 +21,6 @@ from tilewright.ir.tile import (
     Load,
     Loop,
     Product,
-    Role,
     Stage,
     Statement,
     Store,

@@ -27,7 +27,8 @@ from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of
 from tilewright.ir.epilogue import COLUMN, ROW, is_light, met_elements
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import LINE_BYTES, NEVER
+from tilewright.ir.stage_axis import NEVER
+from tilewright.ir.tile import LINE_BYTES
 
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
 STREAMED = "_past"  # and whether they go past all of them

@@ -31,7 +31,8 @@ from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
 from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
+from tilewright.ir.stage_axis import NEVER
+from tilewright.ir.tile import RunTable, TileBuffer, TileProgram, View
 from tilewright.ir.tile_walk import expressions
 from tilewright.shape import Expr, maximum, symbol
 from tilewright.target.core_model import (

@@ -10,19 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 
 from tilewright.ir.listed_view import ListedView
-from tilewright.ir.tile import (
-    Finish,
-    Product,
-    Role,
-    RunTable,
-    StageAxis,
-    Statement,
-    Sums,
-    TileBuffer,
-    TileProgram,
-)
+from tilewright.ir.stage_axis import NEVER, Role, StageAxis
+from tilewright.ir.tile import Finish, Product, RunTable, Statement, Sums, TileBuffer, TileProgram
 from tilewright.ir.tile_walk import ExpressionMap, stages
 from tilewright.shape import Expr, constant, product, select, symbol, total
 from tilewright.shape.expr import Atom, apply_operation, rebuild
@@ -40,12 +32,12 @@ def parametrise(program: TileProgram) -> tuple[TileProgram, dict[str, Expr]]:
     to be equal in one layer but not in the next do not make the code of two.
     """
     parameters = _Parameters()
-    blocks = _parallel(program.body)
+    blocks = _blocks(program.body)
     size = parameters.own if any(stages(program.body)) else parameters.rewrite
     sizes = {name: size(extent) for name, extent in program.grid if name not in blocks}
     scratch = tuple(_resized(buffer, size) for buffer in program.scratch)
     body = _Parametrising(parameters).statements(program.body)
-    sizes |= {name: axis.count for name, axis in _parallel(body).items()}
+    sizes |= _blocks(body)
     grid = tuple((name, sizes[name]) for name, _ in program.grid)
     general = replace(program, grid=grid, scratch=scratch, body=body)
     fixed = {name: e for e, name in parameters.names.items()} | parameters.owned
@@ -53,10 +45,11 @@ def parametrise(program: TileProgram) -> tuple[TileProgram, dict[str, Expr]]:
     return general, {name: _without_faults(e, made) for name, e in fixed.items()}
 
 
-def _parallel(body: Iterable[Statement]) -> dict[str, StageAxis]:
-    """The axes whose blocks are tasks, by the variables of the grid that count them."""
+def _blocks(body: Iterable[Statement]) -> dict[str, Expr]:
+    """The variables of the grid that count blocks of stages, and how far."""
     axes = (axis for stage in stages(body) for axis in stage.axes)
-    return {axis.number: axis for axis in axes if axis.role is Role.PARALLEL}
+    tasks = (axis.counters for axis in axes if axis.role is Role.PARALLEL)
+    return dict(chain.from_iterable(tasks))
 
 
 def _resized(buffer: TileBuffer, size: Callable[[Expr], Expr]) -> TileBuffer:
@@ -75,8 +68,9 @@ class _Parametrising(ExpressionMap):
 
     def axis(self, axis: StageAxis) -> StageAxis:
         """An axis of a stage, with parameters of its own."""
-        own = self.parameters.own
-        return replace(axis, extent=own(axis.extent), block=own(axis.block))
+        own, outermost = self.parameters.own, axis.outermost
+        outermost = outermost if outermost is NEVER else own(outermost)
+        return replace(axis, extent=own(axis.extent), block=own(axis.block), outermost=outermost)
 
     def product(self, product: Product) -> Product:
         """A product; what lies in the scratch of a stage has strides of its own."""

@@ -19,7 +19,8 @@ from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_ahead import UNROLL, Ahead, RowsAhead
 from tilewright.ir.epilogue import met_elements
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import NEVER, TileBuffer, TransposeBlock, View
+from tilewright.ir.stage_axis import NEVER
+from tilewright.ir.tile import TileBuffer, TransposeBlock, View
 from tilewright.shape import (
     Expr,
     constant,

@@ -33,9 +33,9 @@ from tilewright.backend.cpu.streams import streamed_loop
 from tilewright.backend.cpu.table_loops import write_table_loop
 from tilewright.backend.cpu.transposed_runs import write_transposed
 from tilewright.ir.scalar import ADDING
+from tilewright.ir.stage_axis import NEVER, Role, StageAxis
 from tilewright.ir.tile import (
     IDENTITY,
-    NEVER,
     Accumulator,
     Apply,
     Check,
@@ -51,9 +51,7 @@ from tilewright.ir.tile import (
     Local,
     Loop,
     Product,
-    Role,
     Stage,
-    StageAxis,
     Statement,
     Store,
     Sums,
@@ -62,7 +60,7 @@ from tilewright.ir.tile import (
     Value,
     View,
 )
-from tilewright.shape import Expr, constant, minimum, symbol
+from tilewright.shape import Expr, constant, minimum
 from tilewright.target.core_model import MASKED_VECTOR_BYTES
 
 VECTORS_AT_A_TIME = 4  # of 4-byte elements: as many as LLVM interleaves of a light loop
@@ -239,7 +237,7 @@ class FunctionFrame:
         self.enter()
         parallel = [axis for axis in stage.axes if axis.role is Role.PARALLEL]
         for axis in parallel:
-            first = symbol(axis.number) * axis.block
+            first = axis.place * axis.block
             self.names[str(axis.begin)] = self.index(first)
             self.names[str(axis.end)] = self.index(minimum(first + axis.block, axis.extent))
         if parallel:

@@ -15,17 +15,8 @@ from llvmlite import ir
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.vectors import Scalars, VectorFrame, VectorPlace, address_of
-from tilewright.ir.tile import (
-    LINE_BYTES,
-    NEVER,
-    Finish,
-    Let,
-    Loop,
-    Product,
-    Stage,
-    Statement,
-    Store,
-)
+from tilewright.ir.stage_axis import NEVER
+from tilewright.ir.tile import LINE_BYTES, Finish, Let, Loop, Product, Stage, Statement, Store
 from tilewright.shape import Expr
 
 LINES_AT_A_TIME = 4  # so that the loop's own instructions are a small part

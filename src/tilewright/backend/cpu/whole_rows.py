@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.tile import NEVER, Let, Loop, Store, TileProgram
+from tilewright.ir.stage_axis import NEVER
+from tilewright.ir.tile import Let, Loop, Store, TileProgram
 from tilewright.ir.tile_walk import ExpressionMap, is_innermost, value_parts
 from tilewright.shape import Expr, constant, equal, logical_and, logical_not
 

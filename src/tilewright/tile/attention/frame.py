@@ -26,17 +26,10 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import value_loads
 from tilewright.ir.views import Index, unflatten
-from tilewright.shape import (
-    Expr,
-    ceil_div,
-    constant,
-    minimum,
-    product,
-    symbol,
-)
+from tilewright.shape import Expr, ceil_div, constant, minimum, product, symbol
 from tilewright.tile.attention.visible_keys import VisibleKeys, visible_keys
 from tilewright.tile.moves.transposes import SIZES
-from tilewright.tile.products.contraction import balanced
+from tilewright.tile.products.block_sizes import balanced
 from tilewright.tile.products.frame import declare
 from tilewright.tile.values.lowering import Lowering
 

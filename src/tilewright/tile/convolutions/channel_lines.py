@@ -18,14 +18,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.listed_view import ListedView
 from tilewright.ir.primitives import Convolve
-from tilewright.ir.tile import (
-    IndexValue,
-    Literal,
-    Loop,
-    Store,
-    TileBuffer,
-    Value,
-)
+from tilewright.ir.tile import IndexValue, Literal, Loop, Store, TileBuffer, Value
 from tilewright.ir.views import linear, unflatten
 from tilewright.shape import (
     Expr,
@@ -39,14 +32,8 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.target.core_model import spread_elements
-from tilewright.tile.products.contraction import (
-    MANY_TASKS,
-    PACKED_COLUMNS,
-    balanced,
-    column_block,
-    packed_block,
-    taken_statements,
-)
+from tilewright.tile.products.block_sizes import MANY_TASKS, PACKED_COLUMNS, balanced, column_block
+from tilewright.tile.products.contraction import packed_block, taken_statements
 from tilewright.tile.products.frame import Frame
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.values.taps import geometry, has_one_tap, is_inside, tap_position

@@ -11,36 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.cost import (
-    Machine,
-    contraction_time,
-    contraction_work,
-    taken_time,
-    workers_for,
-)
+from tilewright.cost import Machine, contraction_time, contraction_work, taken_time, workers_for
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve, Transpose
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import (
-    Load,
-    Loop,
-    Store,
-    View,
-)
+from tilewright.ir.tile import Load, Loop, Store, View
 from tilewright.policy import Policy
 from tilewright.policy.cover import Bound
 from tilewright.rewrite.precision import Narrower, never_narrowed
-from tilewright.shape import (
-    Expr,
-    Scope,
-    ceil_div,
-    constant,
-    maximum,
-    minimum,
-    product,
-    symbol,
-)
+from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, minimum, product, symbol
 from tilewright.tile.convolutions.channel_lines import PackedLines
 from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_last
 from tilewright.tile.convolutions.phase_lines import PhaseLines, shares_lines
@@ -49,15 +29,8 @@ from tilewright.tile.convolutions.winograd import winograd_variants
 from tilewright.tile.narrow import converted, meetings, narrow_kernel
 from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.prices import shared_out
-from tilewright.tile.products.contraction import (
-    PACKED_DEPTH,
-    assemble,
-    depth_block,
-    most_depth,
-    pack_row,
-    packed_block,
-    packed_operand,
-)
+from tilewright.tile.products.block_sizes import PACKED_DEPTH, depth_block, most_depth, pack_row
+from tilewright.tile.products.contraction import assemble, packed_block, packed_operand
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.tiles import kernel_tiles

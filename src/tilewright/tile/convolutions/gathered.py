@@ -19,26 +19,9 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import (
-    IndexValue,
-    LetDistance,
-    Literal,
-    Loop,
-    RunTable,
-    Store,
-    View,
-)
+from tilewright.ir.tile import IndexValue, LetDistance, Literal, Loop, RunTable, Store, View
 from tilewright.ir.views import linear, unflatten
-from tilewright.shape import (
-    Expr,
-    ceil_div,
-    constant,
-    maximum,
-    minimum,
-    product,
-    select,
-    symbol,
-)
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, select, symbol
 from tilewright.target.core_model import LISTED
 from tilewright.tile.convolutions.lines import (
     BlockLines,
@@ -49,17 +32,19 @@ from tilewright.tile.convolutions.lines import (
     windows_in_place,
     windows_of_copies,
 )
-from tilewright.tile.products.contraction import (
+from tilewright.tile.products.block_sizes import (
     COLUMN_BLOCK,
     DEPTH_BLOCK,
     PACKED_DEPTH,
-    assemble,
     balanced,
     column_block,
     pack_row,
+    shared_rows,
+)
+from tilewright.tile.products.contraction import (
+    assemble,
     packed_block,
     packed_operand,
-    shared_rows,
     taken_statements,
 )
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare, elements_per_word

@@ -38,7 +38,8 @@ from tilewright.shape import (
     select,
     symbol,
 )
-from tilewright.tile.products.contraction import balanced, taken_statements
+from tilewright.tile.products.block_sizes import balanced
+from tilewright.tile.products.contraction import taken_statements
 from tilewright.tile.products.frame import Frame, elements_per_word
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.values.lowering import Lowering

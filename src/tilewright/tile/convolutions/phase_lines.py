@@ -19,23 +19,10 @@ from tilewright.ir.listed_view import ListedView
 from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import LINE_BYTES, IndexValue, Literal, Loop, Store, TileBuffer, Value
 from tilewright.ir.views import linear, unflatten
-from tilewright.shape import (
-    Expr,
-    ceil_div,
-    constant,
-    maximum,
-    minimum,
-    product,
-    select,
-    symbol,
-)
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, select, symbol
 from tilewright.tile.convolutions.channel_lines import groups_of_lines, plane_elements
-from tilewright.tile.products.contraction import (
-    MANY_TASKS,
-    PACKED_COLUMNS,
-    PACKED_DEPTH,
-    taken_statements,
-)
+from tilewright.tile.products.block_sizes import MANY_TASKS, PACKED_COLUMNS, PACKED_DEPTH
+from tilewright.tile.products.contraction import taken_statements
 from tilewright.tile.products.frame import Frame
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.values.taps import geometry, tap_position

@@ -40,26 +40,14 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.views import Index, linear, unflatten
-from tilewright.shape import (
-    Expr,
-    ceil_div,
-    constant,
-    maximum,
-    minimum,
-    product,
-    symbol,
-)
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, symbol
 from tilewright.target.core_model import LISTED
 from tilewright.tile.convolutions.gathered import longest_run
 from tilewright.tile.convolutions.lines import BlockLines
 from tilewright.tile.moves.transposes import SIZES, STRIP
 from tilewright.tile.prices import shared_out, step_price
-from tilewright.tile.products.contraction import (
-    DEPTH_BLOCK,
-    assemble,
-    packed_operand,
-    row_block,
-)
+from tilewright.tile.products.block_sizes import DEPTH_BLOCK, row_block
+from tilewright.tile.products.contraction import assemble, packed_operand
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.tiles import kernel_tiles

@@ -34,14 +34,7 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import Local, Store, TileBuffer, View
-from tilewright.shape import (
-    Expr,
-    ceil_div,
-    constant,
-    maximum,
-    product,
-    symbol,
-)
+from tilewright.shape import Expr, ceil_div, constant, maximum, product, symbol
 from tilewright.target.core_model import LINE_ELEMENTS
 from tilewright.tile.convolutions.winograd_bands import (
     BandSizes,
@@ -55,14 +48,14 @@ from tilewright.tile.convolutions.winograd_tiles import Tiles
 from tilewright.tile.convolutions.winograd_transforms import Form, TransformedWeights
 from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.prices import shared_out, step_price
-from tilewright.tile.products.contraction import (
+from tilewright.tile.products.block_sizes import (
     COLUMN_BLOCK,
     DEPTH_BLOCK,
     column_block,
     depth_block,
-    packed_operand,
     row_block,
 )
+from tilewright.tile.products.contraction import packed_operand
 from tilewright.tile.products.frame import Frame, RegisterTile
 from tilewright.tile.products.program import BlockSizes, product_program
 from tilewright.tile.products.tiles import as_wide

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from tilewright.cost import LoopPrice, Machine, task_time
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import NEVER, Loop, Product, Statement, Sums, View
+from tilewright.ir.stage_axis import NEVER
+from tilewright.ir.tile import Loop, Product, Statement, Sums, View
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, symbol
 from tilewright.target.core_model import LINE_ELEMENTS
 from tilewright.tile.convolutions.winograd_data import DataTransform
@@ -36,7 +37,7 @@ from tilewright.tile.convolutions.winograd_tiles import (
 )
 from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.prices import shared_out, step_price
-from tilewright.tile.products.contraction import MANY_TASKS
+from tilewright.tile.products.block_sizes import MANY_TASKS
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source, Variant

@@ -27,9 +27,9 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.make import reshape, transpose
 from tilewright.ir.primitives import Constant, Map, Pad, Recurrence
 from tilewright.ir.recurrence import StepProduct
+from tilewright.ir.stage_axis import NEVER
 from tilewright.ir.tile import (
     LINE_BYTES,
-    NEVER,
     Apply,
     IndexValue,
     Load,
@@ -41,15 +41,7 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.views import Index, linear
-from tilewright.shape import (
-    Expr,
-    ceil_div,
-    constant,
-    maximum,
-    minimum,
-    select,
-    symbol,
-)
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, select, symbol
 from tilewright.target import Target
 from tilewright.tile.nests import finish, target_buffers
 from tilewright.tile.products.contraction import is_constant

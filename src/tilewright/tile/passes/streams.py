@@ -17,14 +17,8 @@ from dataclasses import replace
 from tilewright.ir.epilogue import COLUMN
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.tile import (
-    LINE_BYTES,
-    NEVER,
-    Loop,
-    Statement,
-    Store,
-    TileProgram,
-)
+from tilewright.ir.stage_axis import NEVER
+from tilewright.ir.tile import LINE_BYTES, Loop, Statement, Store, TileProgram
 from tilewright.ir.tile_walk import is_side_by_side, slope
 from tilewright.shape import (
     Expr,

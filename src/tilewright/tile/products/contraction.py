@@ -12,12 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from tilewright.ir.access import (
-    Access,
-    ContractionAccess,
-    contraction_access,
-    operand_index,
-)
+from tilewright.ir.access import Access, ContractionAccess, contraction_access, operand_index
 from tilewright.ir.graph import Node, expressions_of
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Contract
@@ -36,22 +31,20 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, is_view, linear, push_forward, unflatten
-from tilewright.shape import (
-    Expr,
-    Scope,
-    ceil_div,
-    constant,
-    less,
-    less_equal,
-    maximum,
-    minimum,
-    product,
-    select,
-    symbol,
-)
+from tilewright.shape import Expr, Scope, ceil_div, constant, less, minimum, product, symbol
 from tilewright.tile.moves.staged import StagedResult, staged, staged_runs
 from tilewright.tile.moves.transposes import SIZES
 from tilewright.tile.passes.streams import products_streamed
+from tilewright.tile.products.block_sizes import (
+    COLUMN_BLOCK,
+    PACKED_COLUMNS,
+    column_block,
+    depth_block,
+    most_depth,
+    pack_row,
+    row_block,
+    rows_first,
+)
 from tilewright.tile.products.codes import CodeOperand, code_operand, unpacking
 from tilewright.tile.products.frame import (
     Axes,
@@ -64,17 +57,8 @@ from tilewright.tile.products.frame import (
 )
 from tilewright.tile.products.program import BlockSizes, Loaded, product_program
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source
-from tilewright.tile.work import SHARES
+from tilewright.tile.variants import LoweredStep, PackedConstant, Source
 
-DEPTH_BLOCK = 1024  # sums leave the registers once per block; its right panel streams from cache
-MOST_ROWS = 288  # per task, so that there are tasks to share out
-MANY_TASKS = 4  # for each thread; with more, it matters little that some have one more than others
-COLUMN_BLOCK = 64  # columns per task when the right operand needs no packing
-STREAMED_DEPTH = 8192  # where every panel is used by one tile only
-PACKED_DEPTH = 384  # depth of a block that is packed
-PACKED_COLUMNS = 128  # columns per task when it does
-PACKED_ROWS = 1024  # rows per task then: packing is repeated for every row block
 NANOSECONDS_SHIFT = 48  # multiply-adds per nanosecond of one thread, for the thread count
 
 
@@ -270,100 +254,6 @@ def taken_statements(lowering: Lowering) -> tuple[Statement, ...]:
     return body
 
 
-def most_depth(frame: Frame, packing: bool) -> Expr:
-    """Depth of a block; panels that only one tile uses stream by, the longer the better."""
-    if frame.blocking.depth is not None:
-        return constant(frame.blocking.depth)
-    if packing:
-        return constant(PACKED_DEPTH)
-    return select(less_equal(frame.m, frame.tile.rows), STREAMED_DEPTH, DEPTH_BLOCK)
-
-
-def depth_block(depth: Expr, most: Expr) -> Expr:
-    """Balanced blocks along k of at most ``most``, where every depth may begin one."""
-    blocks = maximum(ceil_div(depth, most), 1)
-    return minimum(maximum(ceil_div(ceil_div(depth, blocks), 8) * 8, 1), maximum(depth, 1))
-
-
-def pack_row(frame: Frame) -> Expr:
-    """Elements between packed rows: a block of columns, and some to spread over cache sets."""
-    return column_block(frame, PACKED_COLUMNS) + frame.tile.columns
-
-
-def column_block(frame: Frame, most: int) -> Expr:
-    """Balanced blocks of columns, multiples of the register tile, at most ``most``.
-
-    Few columns in all are cut finer, so that there are tasks to share out.
-    """
-    width = frame.tile.columns
-    if frame.blocking.whole:
-        return maximum(ceil_div(frame.n, width) * width, width)
-    whole = frame.n * product([size for _, size in frame.batch])
-    share = ceil_div(whole, SHARES * width) * width
-    limit, others = minimum(maximum(share, 2 * width), most), symbol(THREADS)
-    if frame.blocking.columns is not None:
-        limit = constant(max(frame.blocking.columns, width))
-        rows = ceil_div(frame.m, frame.blocking.rows or frame.tile.rows)
-        others = rows * product([size for _, size in frame.batch])
-    blocks = column_blocks(frame.n, limit, width, others)
-    return maximum(ceil_div(ceil_div(frame.n, blocks), width) * width, width)
-
-
-def column_blocks(columns: Expr, most: Expr | int, width: int, others: Expr) -> Expr:
-    """How many blocks; half a panel goes along with others: alone it would be no full vector.
-
-    There is one for each thread where there are fewer ``others`` beside them, and panels for it.
-    """
-    panels = maximum(columns - width // 2, 1)
-    shared = minimum(ceil_div(symbol(THREADS), maximum(others, 1)), ceil_div(panels, width))
-    return maximum(ceil_div(panels, most), shared, 1)
-
-
-def balanced(size: Expr, most: Expr, unit: int) -> Expr:
-    """Blocks of at most ``most``, all about alike, multiples of ``unit`` like it."""
-    blocks = maximum(ceil_div(size, most), 1)
-    return maximum(ceil_div(ceil_div(size, blocks), unit) * unit, unit)
-
-
-def row_block(frame: Frame, packing: bool) -> Expr:
-    """Balanced blocks of rows, multiples of the register tile.
-
-    With packing there are as few as possible, since each packs again; but two if all columns are
-    one or two blocks.
-    """
-    height = frame.tile.rows
-    if frame.blocking.rows is not None:
-        return balanced(frame.m, constant(max(frame.blocking.rows // height, 1) * height), height)
-    if not packing:
-        most = minimum(maximum(_resident_rows(frame) // height, 1) * height, MOST_ROWS)
-        return shared_rows(frame, balanced(frame.m, most, height), COLUMN_BLOCK)
-    few = less_equal(frame.n * product([s for _, s in frame.batch]), 4 * frame.tile.columns)
-    blocks = maximum(ceil_div(frame.m, PACKED_ROWS), select(few, 2, 1))
-    return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, 8 * height)
-
-
-def _resident_rows(frame: Frame) -> Expr:
-    """Rows of the left operand that stay in cache with a panel of the right and their results."""
-    deep = depth_block(frame.depth, constant(DEPTH_BLOCK))
-    columns, elements = frame.tile.columns, frame.tile.room // frame.kernel.seed.dtype.bytes
-    return (elements - deep * columns) // (deep + columns)
-
-
-def shared_rows(frame: Frame, rows: Expr, most_columns: int) -> Expr:
-    """Blocks of at most ``rows`` rows, more of them where there are few for so many threads.
-
-    Then the tasks are a multiple of the threads or a little less, as far as register tiles can be
-    shared out, so that none waits long for others. One thread has blocks of ``rows``.
-    """
-    height, threads = frame.tile.rows, symbol(THREADS)
-    columns = maximum(ceil_div(frame.n, column_block(frame, most_columns)), 1)
-    each = maximum(columns * product([size for _, size in frame.batch]), 1)
-    tasks = ceil_div(frame.m, rows) * each
-    shared = ceil_div(tasks, threads) * threads
-    blocks = maximum(ceil_div(select(less(tasks, MANY_TASKS * threads), shared, tasks), each), 1)
-    return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
-
-
 def assemble(
     frame: Frame,
     index: Index,
@@ -394,9 +284,10 @@ def assemble(
     packed = [op.buffer for op in (left, right) if isinstance(op, View) and op.panel]
     packed += [b for op in (left, right) if isinstance(op, Loaded) for b in op.packed]
     count = product([size for _, size in frame.batch]) * frame.m * frame.n
+    apart = constant(0) if stages else rows_first(frame)
     program = product_program(
         frame,
-        BlockSizes(rows, block_columns, block_depth),
+        BlockSizes(rows, block_columns, block_depth, apart),
         (left, right),
         stores,
         ((*lowering.buffers.values(), *packed), tuple(targets.values())),

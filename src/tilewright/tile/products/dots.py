@@ -15,8 +15,8 @@ from tilewright.ir.access import Access, ContractionAccess, contraction_access
 from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
+from tilewright.ir.stage_axis import NEVER
 from tilewright.ir.tile import (
-    NEVER,
     Accumulator,
     Apply,
     Let,

@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from tilewright.cost.operands import Blocks, are_asked_for
 from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.stage_axis import NEVER, Role, StageAxis
 from tilewright.ir.tile import (
-    NEVER,
     Finish,
     Product,
     Registers,
-    Role,
     RunTable,
     Stage,
-    StageAxis,
     Statement,
     Store,
     TileBuffer,
@@ -61,12 +59,14 @@ class Loaded:
 class BlockSizes:
     """Rows, columns and depth of a block: rows and columns are multiples of the register tile's.
 
-    With a table of runs, the depth is a multiple of its run.
+    With a table of runs, the depth is a multiple of its run. Where ``rows_first`` is not 0, all
+    blocks of some rows come before those of the next ones, or else all blocks of some columns.
     """
 
     rows: Expr
     columns: Expr
     depth: Expr
+    rows_first: Expr = NEVER
 
 
 def product_program(
@@ -85,7 +85,9 @@ def product_program(
     to scratch memory first. Where ``streamed`` is not 0, results go past the caches.
     """
     dtype, (reads, results) = frame.kernel.seed.dtype, memory
-    m = StageAxis("_m", frame.m, blocks.rows, Role.PARALLEL)
+    first = blocks.rows_first
+    either = NEVER if first.is_constant else first
+    m = StageAxis("_m", frame.m, blocks.rows, Role.PARALLEL, either)
     n = StageAxis("_n", frame.n, blocks.columns, Role.PARALLEL)
     k = StageAxis("_k", frame.depth, blocks.depth, Role.REDUCTION)
     left, right = (
@@ -105,7 +107,7 @@ def product_program(
     program = TileProgram(
         buffers=(*reads, *results),
         results=len(results),
-        grid=(*frame.batch, (n.number, n.count), (m.number, m.count)),
+        grid=(*frame.batch, *_tasks(m, n, blocks.rows_first)),
         body=(
             Stage(
                 axes=(m, n),
@@ -119,6 +121,13 @@ def product_program(
         work=work,
     )
     return _asking(program, frame.tile.room)
+
+
+def _tasks(rows: StageAxis, columns: StageAxis, rows_first: Expr) -> list[tuple[str, Expr]]:
+    """The axes of the grid that count blocks, in the order in which threads go along them."""
+    *around, last = rows.counters
+    always = rows_first.is_constant and rows_first.value
+    return [last, *columns.counters] if always else [*around, *columns.counters, last]
 
 
 def _asking(program: TileProgram, room: int) -> TileProgram:

@@ -17,8 +17,8 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
 from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.stage_axis import NEVER
 from tilewright.ir.tile import (
-    NEVER,
     Apply,
     Load,
     Loop,
@@ -35,7 +35,8 @@ from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, symbol
 from tilewright.tile.loops.loops import lower_loops
-from tilewright.tile.products.contraction import depth_block, lower_contraction
+from tilewright.tile.products.block_sizes import depth_block
+from tilewright.tile.products.contraction import lower_contraction
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Workspace

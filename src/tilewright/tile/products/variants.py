@@ -33,7 +33,8 @@ from tilewright.shape import (
 )
 from tilewright.tile.narrow import narrow_kernel
 from tilewright.tile.prices import shared_out
-from tilewright.tile.products.contraction import column_blocks, lower_contraction
+from tilewright.tile.products.block_sizes import column_blocks
+from tilewright.tile.products.contraction import lower_contraction
 from tilewright.tile.products.dots import WIDEST, dots_time, lower_dots
 from tilewright.tile.products.few_rows import few_rows_variant
 from tilewright.tile.products.frame import Blocking, RegisterTile

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from tilewright.ir.graph import Node
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.row_product import RowProduct
-from tilewright.ir.tile import NEVER, Load, Loop, Statement, Store, TileBuffer, Value
+from tilewright.ir.stage_axis import NEVER
+from tilewright.ir.tile import Load, Loop, Statement, Store, TileBuffer, Value
 from tilewright.ir.views import Index, declare_index, linear, unflatten
 from tilewright.shape import Expr, Scope, constant, symbol
 from tilewright.target.core_model import spread_elements

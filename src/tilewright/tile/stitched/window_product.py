@@ -22,19 +22,8 @@ from math import prod
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import (
-    NEVER,
-    Load,
-    Loop,
-    Product,
-    Role,
-    Stage,
-    StageAxis,
-    Statement,
-    Store,
-    TileBuffer,
-    Value,
-)
+from tilewright.ir.stage_axis import NEVER, Role, StageAxis
+from tilewright.ir.tile import Load, Loop, Product, Stage, Statement, Store, TileBuffer, Value
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, declare_index, linear
 from tilewright.ir.window_product import WindowProduct
@@ -52,7 +41,7 @@ from tilewright.shape import (
 )
 from tilewright.target.core_model import spread_elements
 from tilewright.tile.convolutions.gathered import PLACE_BYTES, data_bytes, lower_channels_last
-from tilewright.tile.products.contraction import MANY_TASKS
+from tilewright.tile.products.block_sizes import MANY_TASKS
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import is_pointwise

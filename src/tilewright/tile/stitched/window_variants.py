@@ -114,6 +114,6 @@ def _by_number(nest: ProductNest) -> tuple[Statement, ...]:
     places: dict[str, Expr] = {}
     for axis in nest.blocks.axes:
         size = ceil_div(axis.extent, maximum(axis.count, 1))
-        first = symbol(axis.number) * size
+        first = axis.place * size
         places |= {str(axis.begin): first, str(axis.end): first + size}
     return ExpressionMap.substitution(places).statements(nest.blocks.store)
