@@ -104,27 +104,34 @@ def row_block(frame: Frame, packing: bool) -> Expr:
         most = max(frame.blocking.rows // height, 1) * height
         if most == height:
             return balanced(frame.m, constant(most), height)
-        least = height * PACKED_TILES if packing else height
-        return evenly(frame.m, _for_threads(frame, most, least), height)
+        batch = product([size for _, size in frame.batch])
+        least, first = least_rows(height, packing), rows_first(frame)
+        return evenly(frame.m, row_blocks(frame.m, constant(most), least, batch, first), height)
     if not packing:
         most = minimum(maximum(_resident_rows(frame) // height, 1) * height, MOST_ROWS)
         return shared_rows(frame, balanced(frame.m, most, height), COLUMN_BLOCK)
     few = less_equal(frame.n * product([s for _, s in frame.batch]), 4 * frame.tile.columns)
     blocks = maximum(ceil_div(frame.m, PACKED_ROWS), select(few, 2, 1))
-    return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, PACKED_TILES * height)
+    return maximum(
+        ceil_div(ceil_div(frame.m, blocks), height) * height, least_rows(height, packing)
+    )
 
 
-def _for_threads(frame: Frame, most: int, least: int) -> Expr:
-    """How many blocks of up to ``most`` rows, as many for each of the threads that share out rows.
+def least_rows(height: int, packing: bool) -> int:
+    """Rows of a block at least where threads share them out, of tiles of ``height`` rows."""
+    return height * PACKED_TILES if packing else height
 
-    Two that meet in the middle of a block wait for each other's lines. For that blocks may be of
-    ``least`` rows.
+
+def row_blocks(rows: Expr, most: Expr, least: int, batch: Expr, first: Expr) -> Expr:
+    """How many blocks of up to ``most`` rows, as many for each thread if they share out rows.
+
+    They do where ``first`` is not 0. Two that meet in the middle of a block wait for each other's
+    lines. For that blocks may be of ``least`` rows.
     """
-    some = maximum(product([size for _, size in frame.batch]), 1)
-    threads, blocks = ceil_div(symbol(THREADS), some), ceil_div(frame.m, most)
-    enough = logical_or(less_equal(threads, blocks), less_equal(threads * least, frame.m))
+    threads, blocks = ceil_div(symbol(THREADS), maximum(batch, 1)), ceil_div(rows, most)
+    enough = logical_or(less_equal(threads, blocks), less_equal(threads * least, rows))
     alike = ceil_div(blocks, threads) * threads
-    return select(logical_and(rows_first(frame), enough), alike, blocks)
+    return select(logical_and(first, enough), alike, blocks)
 
 
 def _resident_rows(frame: Frame) -> Expr:

@@ -33,7 +33,7 @@ from tilewright.shape import (
 )
 from tilewright.tile.narrow import narrow_kernel
 from tilewright.tile.prices import shared_out
-from tilewright.tile.products.block_sizes import column_blocks
+from tilewright.tile.products.block_sizes import column_blocks, least_rows, row_blocks
 from tilewright.tile.products.contraction import lower_contraction
 from tilewright.tile.products.dots import WIDEST, dots_time, lower_dots
 from tilewright.tile.products.few_rows import few_rows_variant
@@ -192,7 +192,9 @@ class Choice:
 
 def _blocks(nest: ProductNest, rows: Expr, columns: Expr, depth: Expr) -> Blocks:
     """The numbers of blocks; shorter expressions than the program's balanced sizes give."""
-    down, each = ceil_div(nest.m, rows), product([size for _, size in nest.batch])
+    each = product([size for _, size in nest.batch])
+    least = least_rows(nest.registers.rows, nest.is_packing)
+    down = row_blocks(nest.m, rows, least, each, nest.rows_first)
     across = column_blocks(nest.n, columns, nest.registers.columns, down * each)
     return Blocks(down, across, ceil_div(nest.k, depth))
 
