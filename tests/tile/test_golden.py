@@ -123,7 +123,7 @@ def test_a_dense_layer_packs_its_weights_and_adds_its_bias_at_the_end() -> None:
     alike = "_threads*ceil_div(ceil_div(batch, 96), _threads)"
     blocks = f"select({enough}, {alike}, ceil_div(batch, 96))"
     rows = f"max(6, 6*ceil_div(ceil_div(batch, max(1, {blocks})), 6))"
-    threads = "min(3, ceil_div(_threads, max(1, ceil_div(batch, 96))))"
+    threads = f"min(3, ceil_div(_threads, max(1, {blocks})))"
     columns = f"max(16, 16*ceil_div(ceil_div(48, max(1, {threads})), 16))"
     assert print_tile(program) == "\n".join(
         [

@@ -86,7 +86,7 @@ class PackedLines:
         """The lines of a Convolve in blocks of so much depth."""
         taps, groups, stride = groups_of_lines(node)
         beyond = constant(max(taps - 1, 0) // max(stride, 1)) * node.shape[-1]
-        columns = column_block(frame, PACKED_COLUMNS)
+        columns = column_block(frame, packing=True)
         if beyond is not constant(0) and frame.blocking.columns is None:
             copies = ceil_div(depth, max(taps, 1)) * groups
             columns = _columns(frame, depth, copies, beyond)

@@ -33,7 +33,6 @@ from tilewright.tile.convolutions.lines import (
     windows_of_copies,
 )
 from tilewright.tile.products.block_sizes import (
-    COLUMN_BLOCK,
     DEPTH_BLOCK,
     PACKED_DEPTH,
     balanced,
@@ -190,7 +189,7 @@ def _block_pixels(frame: Frame, runs: Runs, reading: Reading, block: Expr) -> Ex
         return pixels_of_copies(frame, node, most * data_bytes // node.dtype.bytes, most)
     height = frame.tile.rows
     rows = balanced(frame.m, maximum(most // height, 1) * height, height)
-    return shared_rows(frame, rows, COLUMN_BLOCK)
+    return shared_rows(frame, rows)
 
 
 def _reading(node: Node, lowering: Lowering) -> Reading:
@@ -251,7 +250,7 @@ def _resident_pixels(frame: Frame, runs: Expr, depth: Expr) -> tuple[Expr, int]:
     """
     node = frame.kernel.seed
     element, data = node.dtype.bytes, data_bytes(node)
-    results = column_block(frame, COLUMN_BLOCK) * element
+    results = column_block(frame, packing=False) * element
     panel = depth * (frame.tile.columns * element)
     most = (frame.tile.room - panel) // (data + PLACE_BYTES * runs + results)
     most = minimum(maximum(most, 1), MOST_PIXELS)

@@ -49,7 +49,6 @@ from tilewright.tile.convolutions.winograd_transforms import Form, TransformedWe
 from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.prices import shared_out, step_price
 from tilewright.tile.products.block_sizes import (
-    COLUMN_BLOCK,
     DEPTH_BLOCK,
     column_block,
     depth_block,
@@ -246,7 +245,7 @@ def _products_of(
         frame,
         BlockSizes(
             row_block(frame, False),
-            column_block(frame, COLUMN_BLOCK),
+            column_block(frame, packing=False),
             depth_block(frame.depth, constant(DEPTH_BLOCK)),
         ),
         (left, right),

@@ -51,24 +51,23 @@ def depth_block(depth: Expr, most: Expr) -> Expr:
 
 def pack_row(frame: Frame) -> Expr:
     """Elements between packed rows: a block of columns, and some to spread over cache sets."""
-    return column_block(frame, PACKED_COLUMNS) + frame.tile.columns
+    return column_block(frame, packing=True) + frame.tile.columns
 
 
-def column_block(frame: Frame, most: int) -> Expr:
-    """Balanced blocks of columns, multiples of the register tile, at most ``most``.
+def column_block(frame: Frame, packing: bool) -> Expr:
+    """Balanced blocks of columns, multiples of the register tile.
 
     Few columns in all are cut finer, so that there are tasks to share out.
     """
-    width = frame.tile.columns
+    width, most = frame.tile.columns, PACKED_COLUMNS if packing else COLUMN_BLOCK
     if frame.blocking.whole:
         return maximum(ceil_div(frame.n, width) * width, width)
-    whole = frame.n * product([size for _, size in frame.batch])
+    whole = frame.n * _batch(frame)
     share = ceil_div(whole, SHARES * width) * width
     limit, others = minimum(maximum(share, 2 * width), most), symbol(THREADS)
     if frame.blocking.columns is not None:
         limit = constant(max(frame.blocking.columns, width))
-        rows = ceil_div(frame.m, frame.blocking.rows or frame.tile.rows)
-        others = rows * product([size for _, size in frame.batch])
+        others = _row_count(frame, packing) * _batch(frame)
     blocks = column_blocks(frame.n, limit, width, others)
     return maximum(ceil_div(ceil_div(frame.n, blocks), width) * width, width)
 
@@ -101,20 +100,27 @@ def row_block(frame: Frame, packing: bool) -> Expr:
     """
     height = frame.tile.rows
     if frame.blocking.rows is not None:
-        most = max(frame.blocking.rows // height, 1) * height
-        if most == height:
-            return balanced(frame.m, constant(most), height)
-        batch = product([size for _, size in frame.batch])
-        least, first = least_rows(height, packing), rows_first(frame)
-        return evenly(frame.m, row_blocks(frame.m, constant(most), least, batch, first), height)
+        return evenly(frame.m, _row_count(frame, packing), height)
     if not packing:
         most = minimum(maximum(_resident_rows(frame) // height, 1) * height, MOST_ROWS)
-        return shared_rows(frame, balanced(frame.m, most, height), COLUMN_BLOCK)
-    few = less_equal(frame.n * product([s for _, s in frame.batch]), 4 * frame.tile.columns)
+        return shared_rows(frame, balanced(frame.m, most, height))
+    few = less_equal(frame.n * _batch(frame), 4 * frame.tile.columns)
     blocks = maximum(ceil_div(frame.m, PACKED_ROWS), select(few, 2, 1))
-    return maximum(
-        ceil_div(ceil_div(frame.m, blocks), height) * height, least_rows(height, packing)
-    )
+    return maximum(evenly(frame.m, blocks, height), least_rows(height, packing))
+
+
+def _row_count(frame: Frame, packing: bool) -> Expr:
+    """How many blocks of rows there are, or tiles if their blocks are not given."""
+    height = frame.tile.rows
+    most = max((frame.blocking.rows or height) // height, 1) * height
+    if most == height:
+        return ceil_div(frame.m, most)
+    least, first = least_rows(height, packing), rows_first(frame)
+    return row_blocks(frame.m, constant(most), least, _batch(frame), first)
+
+
+def _batch(frame: Frame) -> Expr:
+    return product([size for _, size in frame.batch])
 
 
 def least_rows(height: int, packing: bool) -> int:
@@ -141,15 +147,15 @@ def _resident_rows(frame: Frame) -> Expr:
     return (elements - deep * columns) // (deep + columns)
 
 
-def shared_rows(frame: Frame, rows: Expr, most_columns: int) -> Expr:
+def shared_rows(frame: Frame, rows: Expr) -> Expr:
     """Blocks of at most ``rows`` rows, more of them where there are few for so many threads.
 
     Then the tasks are a multiple of the threads or a little less, as far as register tiles can be
     shared out, so that none waits long for others. One thread has blocks of ``rows``.
     """
     height, threads = frame.tile.rows, symbol(THREADS)
-    columns = maximum(ceil_div(frame.n, column_block(frame, most_columns)), 1)
-    each = maximum(columns * product([size for _, size in frame.batch]), 1)
+    columns = maximum(ceil_div(frame.n, column_block(frame, packing=False)), 1)
+    each = maximum(columns * _batch(frame), 1)
     tasks = ceil_div(frame.m, rows) * each
     shared = ceil_div(tasks, threads) * threads
     blocks = maximum(ceil_div(select(less(tasks, MANY_TASKS * threads), shared, tasks), each), 1)

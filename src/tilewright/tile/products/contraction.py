@@ -36,8 +36,6 @@ from tilewright.tile.moves.staged import StagedResult, staged, staged_runs
 from tilewright.tile.moves.transposes import SIZES
 from tilewright.tile.passes.streams import products_streamed
 from tilewright.tile.products.block_sizes import (
-    COLUMN_BLOCK,
-    PACKED_COLUMNS,
     column_block,
     depth_block,
     most_depth,
@@ -271,7 +269,7 @@ def assemble(
         block_depth = depth_block(frame.depth, most_depth(frame, packing))
     targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
     if block_columns is None:
-        block_columns = column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK)
+        block_columns = column_block(frame, packing)
     rows = row_block(frame, packing) if block_rows is None else block_rows
     stores = epilogue_stores(frame, index, targets)
     stages = _stages(frame, index, targets, (rows, block_columns))
