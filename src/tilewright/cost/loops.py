@@ -34,6 +34,7 @@ from tilewright.cost.lengths import known, short
 from tilewright.cost.machine import Machine
 from tilewright.cost.phases import LoopPrice, Touched, phases_price
 from tilewright.cost.positions import applied
+from tilewright.cost.repeated import repeating_cycles
 from tilewright.cost.sought import read_of, seeking, seeking_cycles
 from tilewright.cost.squares import squares_cycles
 from tilewright.cost.vector_work import (
@@ -61,6 +62,7 @@ from tilewright.ir.tile import (
     TransposeBlock,
     Value,
 )
+from tilewright.ir.tile_repeated import repeats
 from tilewright.ir.tile_walk import is_innermost, value_loads, value_symbols
 from tilewright.shape import (
     Expr,
@@ -288,6 +290,12 @@ class _Walk:
             made.cycles = made.cycles + self._bounds(loop)
             return made
         made = self.statements(loop.body)
+        repeated = repeats(loop)
+        if repeated is not None:
+            self.around.pop()
+            made = self._repeated(replace(made, cycles=ZERO), loop.variable, length)
+            made.cycles = repeating_cycles(self.core, repeated, length) + self._bounds(loop)
+            return made
         if loop.begin.is_boolean and loop.end.is_boolean and length is not ONE:
             made.accesses = [replace(a, asked=a.asked * length) for a in made.accesses]
         is_plain = all(is_vector(part) for part in loop.body)

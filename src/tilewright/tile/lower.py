@@ -33,6 +33,7 @@ from tilewright.tile.passes.checks import with_checks_first
 from tilewright.tile.passes.gather_rows import with_gather_rows
 from tilewright.tile.passes.lookahead import with_lookahead
 from tilewright.tile.passes.masks import with_masks
+from tilewright.tile.passes.repeats import with_repeats
 from tilewright.tile.passes.rows_together import with_rows_together
 from tilewright.tile.passes.streams import with_streams
 from tilewright.tile.passes.tables import with_tables
@@ -175,6 +176,7 @@ def _other(
 def _steps(
     program: TileProgram, lowering: Lowering, kernel: Kernel, target: Target
 ) -> tuple[LoweredStep, ...]:
+    program = with_repeats(program, lowering)
     program = with_borders(program, lowering)
     *first, last = with_tables(program, lowering, kernel.outputs)
     last = with_rows_together(with_gather_rows(last, lowering), lowering, target)

@@ -61,9 +61,14 @@ class Converter:
         """
         return self._narrowed(self._as_int32(value, ("cvtt", "truncated")), target, saturating)
 
-    def rounded(self, value: ir.Value, target: DType, saturating: bool = False) -> ir.Value:
-        """The same of the nearest whole number, ties to even."""
-        return self._narrowed(self._as_int32(value, ("cvt", "rounded")), target, saturating)
+    def rounded(
+        self, value: ir.Value, target: DType, saturating: bool = False, plus: int = 0
+    ) -> ir.Value:
+        """The same of the nearest whole number, ties to even, to which ``plus`` is added."""
+        made = self._as_int32(value, ("cvt", "rounded"))
+        if plus:
+            made = self.builder.add(made, splat_constant(made.type, plus))
+        return self._narrowed(made, target, saturating)
 
     def needed(
         self, limits: Sequence[tuple[str, float]], target: DType, most: float

@@ -38,6 +38,7 @@ _NUMBERS_ONLY = (
     *("shift_left", "shift_right"),
 )
 _INDEX, _BYTE = ir.IntType(32), ir.IntType(8)
+_ENDS = ("maximum", "minimum")  # what limits to the least and the greatest number
 _REORDERED = ("reassoc", "contract")
 
 
@@ -149,6 +150,10 @@ class Emitter:
     def convert(self, evaluate: Callable[[Value], ir.Value], meaning: Convert) -> ir.Value:
         """A conversion of what ``evaluate`` gives for its operand, or for a part of that."""
         operand = meaning.operand
+        shifted = _before_zero_point(meaning)
+        if shifted is not None:
+            value, zero = shifted
+            return self._quantised(evaluate(value), zero, meaning.dtype, magnitude(value))
         if meaning.dtype.bytes < 4 and operand.dtype is DType.FLOAT32 and _is_limited(meaning):
             found, is_rounded = _before_rounding(operand), True
             if found is None:
@@ -162,6 +167,22 @@ class Emitter:
             convert = self._converter.rounded if is_rounded else self._converter.limited
             return convert(made, meaning.dtype, len(kept) < len(limits))
         return self.cast(evaluate(operand), operand.dtype, meaning.dtype)
+
+    def _quantised(self, value: ir.Value, zero: int, target: DType, most: float) -> ir.Value:
+        """The nearest whole number to one of up to ``most``, plus ``zero``, in the range of a byte.
+
+        Limits come before the rounding, which is one instruction with the conversion, and the zero
+        point is added in integers. What is no number becomes the least byte.
+        """
+        build, both = self.builder, [*zip(_ENDS, integer_limits(target), strict=True)]
+        kept = self._converter.needed(both, target, most + zero)
+        for function, limit in kept:
+            end = self.constant(limit - zero, DType.FLOAT32)
+            if function == "maximum":
+                value = build.select(build.fcmp_ordered(">", value, end), value, end)
+            else:  # leaves what is no number to the conversion
+                value = build.select(build.fcmp_ordered("<", end, value), end, value)
+        return self._converter.rounded(value, target, len(kept) < len(both), zero)
 
     def splat(self, scalar_value: ir.Value) -> ir.Value:
         """A scalar in every lane."""
@@ -382,6 +403,26 @@ def _before_rounding(value: Value) -> tuple[Value, list[tuple[str, float]]] | No
         return None
     found = _before_rounding(next(x for x in value.operands if x is not limit))
     return None if found is None else (found[0], [*found[1], (value.function, limit.value)])
+
+
+def _before_zero_point(conversion: Convert) -> tuple[Value, int] | None:
+    """What is rounded to a byte without a sign, and the zero point that is added before limits."""
+    target = conversion.dtype
+    if target is not DType.UINT8 or conversion.operand.dtype is not DType.FLOAT32:
+        return None
+    value, limits = _before_limits(conversion.operand)
+    ends = [*zip(_ENDS, map(float, integer_limits(target)), strict=True)]
+    if sorted(limits) != sorted(ends):
+        return None
+    match value:
+        case Apply(
+            function="add",
+            operands=(Apply(function="round_even", operands=(part,)), Literal(value=zero))
+            | (Literal(value=zero), Apply(function="round_even", operands=(part,))),
+        ) if float(zero).is_integer() and 0 <= zero <= ends[1][1]:
+            return part, int(zero)
+        case _:
+            return None
 
 
 def _before_limits(value: Value) -> tuple[Value, list[tuple[str, float]]]:

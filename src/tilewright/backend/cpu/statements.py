@@ -26,6 +26,7 @@ from tilewright.backend.cpu.parallel_loops import LoopHints, fills_vectors, mark
 from tilewright.backend.cpu.picked_loops import write_lookups
 from tilewright.backend.cpu.product import ProductShape, product_function
 from tilewright.backend.cpu.register_tile import most_vectors
+from tilewright.backend.cpu.repeated_loops import write_repeats
 from tilewright.backend.cpu.row_loops import RowLoop, row_loop, write_row_loop
 from tilewright.backend.cpu.running import running_step, write_running
 from tilewright.backend.cpu.search_loops import write_sought
@@ -343,8 +344,7 @@ class FunctionFrame:
         self.names[statement.name] = index
 
     def _loop(self, loop: Loop) -> None:
-        products = contiguous_products(loop)
-        if products is not None:
+        if (products := contiguous_products(loop)) is not None:
             self._dots(loop, products)
             return
         bounds = self.index(loop.begin), self.index(loop.end)
@@ -352,13 +352,14 @@ class FunctionFrame:
         if loop.may_stream:
             streamed_loop(self, loop, bounds, partial(self._beside_lines, loop, row))
             return
-        made = write_sought(self, loop, bounds)
-        if made is None and row is not None:
+        if (made := write_sought(self, loop, bounds)) is None and row is not None:
             made = write_row_loop(self, row, bounds)
         if made is not None:
             self._totals(loop, made)
             return
-        if write_interleaved(self, loop) or write_lookups(self, loop, bounds):
+        if write_interleaved(self, loop) or write_repeats(self, loop, bounds):
+            return
+        if write_lookups(self, loop, bounds):
             return
         if (running := running_step(loop)) is not None:
             bounds = write_running(self, loop, running, bounds), bounds[1]
