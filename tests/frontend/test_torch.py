@@ -201,3 +201,56 @@ def test_arguments_that_forward_does_not_take() -> None:
 def test_a_module_is_no_source() -> None:
     with pytest.raises(InvalidModelError, match="from_torch"):
         tw.compile(perceptron())
+
+
+class Attention(torch.nn.Module):
+    """Attention with a mask, whose result is turned and reshaped as many models do it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(16, 48)
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        batch, length = x.shape[:2]
+        three = self.project(x).view(batch, length, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        found = torch.nn.functional.scaled_dot_product_attention(*three, attn_mask=mask)
+        return found.transpose(1, 2).contiguous().reshape(batch, length, -1)
+
+
+def lower_triangle(batch: int, length: int) -> Any:
+    return torch.ones(batch, 1, length, length, dtype=torch.bool).tril()
+
+
+class LearnedBias(Attention):
+    """As T5 and Swin have it. With gradients PyTorch takes another algorithm for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.randn(2, 1, 1))
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        return super().forward(x, torch.where(mask, self.bias, -1e9))
+
+
+ATTENTION = {"x": ["batch", "length", None], "mask": ["batch", None, "length", "length"]}
+
+
+@pytest.mark.parametrize("kind", [Attention, LearnedBias])
+def test_attention_whose_result_is_reshaped(kind: Any) -> None:
+    module = kind()
+    example = torch.randn(2, 5, 16), lower_triangle(2, 5)
+    model = tw.from_torch(module, example, dynamic=ATTENTION, dims={"batch": (1, 8)})
+    for batch, length in ((1, 1), (3, 7)):
+        given = torch.randn(batch, length, 16), lower_triangle(batch, length)
+        wanted = module(*given).detach()
+        torch.testing.assert_close(model(*given), wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_positions_that_attend_to_nothing_are_named() -> None:
+    """PyTorch's attention makes zeros of them, what it exports the mean of all positions."""
+    mask = lower_triangle(2, 5)
+    mask[1, ..., 0] = False
+    example = torch.randn(2, 5, 16), mask
+    with pytest.raises(InvalidModelError, match=r"all of them in \[1, 0, 0:16\]") as error:
+        tw.from_torch(Attention(), example, dynamic=ATTENTION)
+    assert "padding in front" in str(error.value)

@@ -86,7 +86,9 @@ class ExportedModule:
         # Copies, as axes of a tensor that is given twice would be the same axes.
         arguments = resized(self._example.arguments, {}, (1, 0))
         example = inspect.BoundArguments(self._example.signature, arguments)
-        with _evaluating(self._module):
+        # As it is compared and used: with gradients PyTorch may choose another algorithm, whose
+        # results have strides that the exporter does not expect of it later.
+        with _evaluating(self._module), torch.no_grad():
             try:
                 made = torch.onnx.export(
                     self._module,
@@ -219,9 +221,20 @@ def _compare(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], wh
         largest = sizes.nan_to_num(0.0, 0.0, 0.0).max()  # of those that are finite
         room = largest * _TOLERANCE.get(theirs.dtype, _USUAL)
         equal = (mine == theirs) | (mine.isnan() & theirs.isnan())
-        off = (~(equal | (apart <= room))).double().mean().item()
-        if off > _MOST_OFF:
-            _differs(f"result {number} differs in {off:.0%} of its elements", where)
+        off = ~(equal | (apart <= room))
+        share = off.double().mean().item()
+        if share > _MOST_OFF:
+            what = f"result {number} differs in {share:.0%} of its elements{_within(off)}"
+            _differs(what, where)
+
+
+def _within(off: torch.Tensor) -> str:
+    """The smallest box of indices with all that differ, unless that is everything."""
+    bounds = [(int(indices.min()), int(indices.max()) + 1) for indices in off.nonzero().T]
+    if all(bound == (0, size) for bound, size in zip(bounds, off.shape, strict=True)):
+        return ""
+    ranges = (str(low) if high == low + 1 else f"{low}:{high}" for low, high in bounds)
+    return f", all of them in [{', '.join(ranges)}]"
 
 
 def _differs(what: str, where: str) -> None:
@@ -229,7 +242,9 @@ def _differs(what: str, where: str) -> None:
         f"the exported module is not the module: {what}",
         where=where,
         hint="Remove sizes and branches that Python code fixes during the export, such as "
-        "int(x.shape[0]) or adaptive pooling; compare=False compiles the module all the same",
+        "int(x.shape[0]) or adaptive pooling; what may attend to no position, as padding in front, "
+        "is the mean of all in an export: give an example without it. compare=False compiles the "
+        "module all the same",
     )
 
 
