@@ -254,3 +254,16 @@ def test_positions_that_attend_to_nothing_are_named() -> None:
     with pytest.raises(InvalidModelError, match=r"all of them in \[1, 0, 0:16\]") as error:
         tw.from_torch(Attention(), example, dynamic=ATTENTION)
     assert "padding in front" in str(error.value)
+
+
+class Entropy(torch.nn.Module):
+    """What is added keeps a logarithm of nothing finite."""
+
+    def forward(self, x: Any) -> Any:
+        return -(x * torch.log(x + 1e-10)).sum(-1)
+
+
+def test_small_numbers_that_are_added_stay() -> None:
+    example = torch.tensor([[0.0, 1.0, 0.5], [0.25, 0.0, 0.0]])
+    model = tw.from_torch(Entropy(), (example,), dynamic=[["batch", None]])
+    torch.testing.assert_close(model(example), Entropy()(example), atol=1e-6, rtol=1e-6)

@@ -97,6 +97,9 @@ class ExportedModule:
                     dynamo=True,
                     dynamic_shapes=marked(arguments, self._axes, torch.export.Dim.AUTO),
                     verbose=False,
+                    # Its rules take additions of less than 1e-8 for additions of nothing, so that
+                    # logarithms and divisions meet zeros.
+                    optimize=False,
                 )
             except Exception as error:  # whatever code of the user's module raises among them
                 raise InvalidModelError(
