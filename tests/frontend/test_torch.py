@@ -9,7 +9,7 @@ import pytest
 from onnx.parser import parse_model
 
 import tilewright as tw
-from tilewright.support.errors import InputError, InvalidModelError
+from tilewright.support.errors import DimensionError, InputError, InvalidModelError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -267,3 +267,19 @@ def test_small_numbers_that_are_added_stay() -> None:
     example = torch.tensor([[0.0, 1.0, 0.5], [0.25, 0.0, 0.0]])
     model = tw.from_torch(Entropy(), (example,), dynamic=[["batch", None]])
     torch.testing.assert_close(model(example), Entropy()(example), atol=1e-6, rtol=1e-6)
+
+
+class Repeated(torch.nn.Module):
+    """The exporter repeats the whole tensor as if it had one row."""
+
+    def forward(self, x: Any, points: Any) -> Any:
+        return torch.repeat_interleave(x, points.shape[1], dim=0)
+
+
+def test_an_export_that_refuses_the_example() -> None:
+    example = torch.randn(2, 4), torch.randn(2, 3)
+    axes = {"x": ["batch", None], "points": ["batch", "points"]}
+    with pytest.raises(InvalidModelError, match="what PyTorch exported does not"):
+        tw.from_torch(Repeated(), example, dynamic=axes)
+    with pytest.raises(DimensionError, match="outside the declared range"):
+        tw.from_torch(Repeated(), example, dynamic=axes, dims={"points": (4, 8)})

@@ -116,17 +116,18 @@ class ExportedModule:
 
         ``ranges`` are those that were declared. Raises InvalidModelError where results differ, and
         where only ``call`` refuses sizes within the ranges: the export has fixed a size or a
-        branch. Other sizes that the module refuses, or beyond the ranges, are left out.
+        branch, or is wrong. Other sizes that the module refuses, or beyond the ranges, are left
+        out; an example beyond them is refused as ``call`` does it.
         """
-        self._compare_at(call, (1, 0), {})
+        self._compare_at(call, (1, 0), ranges, is_example=True)
         if not any(names for _, names, _ in named_axes(self._example.arguments, self._axes)):
             return
         for scale in ((1, 1), (2, 0)):
-            if self._compare_at(call, scale, ranges, may_refuse=True):
+            if self._compare_at(call, scale, ranges):
                 return
 
     def _compare_at(
-        self, call: Call, scale: tuple[int, int], ranges: Ranges, may_refuse: bool = False
+        self, call: Call, scale: tuple[int, int], ranges: Ranges, is_example: bool = False
     ) -> bool:
         """Whether both took sizes that are so many times those of the example, and so many more."""
         # Each has its own, as a module may write into its arguments.
@@ -136,7 +137,8 @@ class ExportedModule:
             for tensor, names, _ in named_axes(given, self._axes)
             for axis, name in names.items()
         }
-        if any(not _is_within(sizes[name], ranges[name]) for name in sizes if name in ranges):
+        beyond = any(not _is_within(sizes[name], ranges[name]) for name in sizes if name in ranges)
+        if beyond and not is_example:
             _LOG.info("Not compared at sizes outside of the ranges: %s", sizes)
             return False
         called = inspect.BoundArguments(self._example.signature, own)
@@ -144,7 +146,7 @@ class ExportedModule:
             try:
                 expected = tensors(self._module(*called.args, **called.kwargs))
             except Exception as error:
-                if not may_refuse:
+                if is_example:
                     raise
                 _LOG.info("Not compared at other sizes, which the module refuses: %s", error)
                 return False
@@ -152,7 +154,7 @@ class ExportedModule:
         try:
             found = tensors(call(*tensors(given)))
         except DimensionError as error:
-            if not may_refuse:
+            if beyond:
                 raise
             raise InvalidModelError(
                 f"the module takes these sizes, but what PyTorch exported does not: {error}",
