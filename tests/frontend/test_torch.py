@@ -9,7 +9,7 @@ import pytest
 from onnx.parser import parse_model
 
 import tilewright as tw
-from tilewright.support.errors import InputError, InvalidModelError
+from tilewright.support.errors import DimensionError, InputError, InvalidModelError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -201,3 +201,85 @@ def test_arguments_that_forward_does_not_take() -> None:
 def test_a_module_is_no_source() -> None:
     with pytest.raises(InvalidModelError, match="from_torch"):
         tw.compile(perceptron())
+
+
+class Attention(torch.nn.Module):
+    """Attention with a mask, whose result is turned and reshaped as many models do it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(16, 48)
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        batch, length = x.shape[:2]
+        three = self.project(x).view(batch, length, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        found = torch.nn.functional.scaled_dot_product_attention(*three, attn_mask=mask)
+        return found.transpose(1, 2).contiguous().reshape(batch, length, -1)
+
+
+def lower_triangle(batch: int, length: int) -> Any:
+    return torch.ones(batch, 1, length, length, dtype=torch.bool).tril()
+
+
+class LearnedBias(Attention):
+    """As T5 and Swin have it. With gradients PyTorch takes another algorithm for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.randn(2, 1, 1))
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        return super().forward(x, torch.where(mask, self.bias, -1e9))
+
+
+ATTENTION = {"x": ["batch", "length", None], "mask": ["batch", None, "length", "length"]}
+
+
+@pytest.mark.parametrize("kind", [Attention, LearnedBias])
+def test_attention_whose_result_is_reshaped(kind: Any) -> None:
+    module = kind()
+    example = torch.randn(2, 5, 16), lower_triangle(2, 5)
+    model = tw.from_torch(module, example, dynamic=ATTENTION, dims={"batch": (1, 8)})
+    for batch, length in ((1, 1), (3, 7)):
+        given = torch.randn(batch, length, 16), lower_triangle(batch, length)
+        wanted = module(*given).detach()
+        torch.testing.assert_close(model(*given), wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_positions_that_attend_to_nothing_are_named() -> None:
+    """PyTorch's attention makes zeros of them, what it exports the mean of all positions."""
+    mask = lower_triangle(2, 5)
+    mask[1, ..., 0] = False
+    example = torch.randn(2, 5, 16), mask
+    with pytest.raises(InvalidModelError, match=r"all of them in \[1, 0, 0:16\]") as error:
+        tw.from_torch(Attention(), example, dynamic=ATTENTION)
+    assert "padding in front" in str(error.value)
+
+
+class Entropy(torch.nn.Module):
+    """What is added keeps a logarithm of nothing finite."""
+
+    def forward(self, x: Any) -> Any:
+        return -(x * torch.log(x + 1e-10)).sum(-1)
+
+
+def test_small_numbers_that_are_added_stay() -> None:
+    example = torch.tensor([[0.0, 1.0, 0.5], [0.25, 0.0, 0.0]])
+    model = tw.from_torch(Entropy(), (example,), dynamic=[["batch", None]])
+    torch.testing.assert_close(model(example), Entropy()(example), atol=1e-6, rtol=1e-6)
+
+
+class Repeated(torch.nn.Module):
+    """The exporter repeats the whole tensor as if it had one row."""
+
+    def forward(self, x: Any, points: Any) -> Any:
+        return torch.repeat_interleave(x, points.shape[1], dim=0)
+
+
+def test_an_export_that_refuses_the_example() -> None:
+    example = torch.randn(2, 4), torch.randn(2, 3)
+    axes = {"x": ["batch", None], "points": ["batch", "points"]}
+    with pytest.raises(InvalidModelError, match="what PyTorch exported does not"):
+        tw.from_torch(Repeated(), example, dynamic=axes)
+    with pytest.raises(DimensionError, match="outside the declared range"):
+        tw.from_torch(Repeated(), example, dynamic=axes, dims={"points": (4, 8)})

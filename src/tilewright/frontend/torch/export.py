@@ -86,7 +86,9 @@ class ExportedModule:
         # Copies, as axes of a tensor that is given twice would be the same axes.
         arguments = resized(self._example.arguments, {}, (1, 0))
         example = inspect.BoundArguments(self._example.signature, arguments)
-        with _evaluating(self._module):
+        # As it is compared and used: with gradients PyTorch may choose another algorithm, whose
+        # results have strides that the exporter does not expect of it later.
+        with _evaluating(self._module), torch.no_grad():
             try:
                 made = torch.onnx.export(
                     self._module,
@@ -95,6 +97,9 @@ class ExportedModule:
                     dynamo=True,
                     dynamic_shapes=marked(arguments, self._axes, torch.export.Dim.AUTO),
                     verbose=False,
+                    # Its rules take additions of less than 1e-8 for additions of nothing, so that
+                    # logarithms and divisions meet zeros.
+                    optimize=False,
                 )
             except Exception as error:  # whatever code of the user's module raises among them
                 raise InvalidModelError(
@@ -111,17 +116,18 @@ class ExportedModule:
 
         ``ranges`` are those that were declared. Raises InvalidModelError where results differ, and
         where only ``call`` refuses sizes within the ranges: the export has fixed a size or a
-        branch. Other sizes that the module refuses, or beyond the ranges, are left out.
+        branch, or is wrong. Other sizes that the module refuses, or beyond the ranges, are left
+        out; an example beyond them is refused as ``call`` does it.
         """
-        self._compare_at(call, (1, 0), {})
+        self._compare_at(call, (1, 0), ranges, is_example=True)
         if not any(names for _, names, _ in named_axes(self._example.arguments, self._axes)):
             return
         for scale in ((1, 1), (2, 0)):
-            if self._compare_at(call, scale, ranges, may_refuse=True):
+            if self._compare_at(call, scale, ranges):
                 return
 
     def _compare_at(
-        self, call: Call, scale: tuple[int, int], ranges: Ranges, may_refuse: bool = False
+        self, call: Call, scale: tuple[int, int], ranges: Ranges, is_example: bool = False
     ) -> bool:
         """Whether both took sizes that are so many times those of the example, and so many more."""
         # Each has its own, as a module may write into its arguments.
@@ -131,7 +137,8 @@ class ExportedModule:
             for tensor, names, _ in named_axes(given, self._axes)
             for axis, name in names.items()
         }
-        if any(not _is_within(sizes[name], ranges[name]) for name in sizes if name in ranges):
+        beyond = any(not _is_within(sizes[name], ranges[name]) for name in sizes if name in ranges)
+        if beyond and not is_example:
             _LOG.info("Not compared at sizes outside of the ranges: %s", sizes)
             return False
         called = inspect.BoundArguments(self._example.signature, own)
@@ -139,7 +146,7 @@ class ExportedModule:
             try:
                 expected = tensors(self._module(*called.args, **called.kwargs))
             except Exception as error:
-                if not may_refuse:
+                if is_example:
                     raise
                 _LOG.info("Not compared at other sizes, which the module refuses: %s", error)
                 return False
@@ -147,7 +154,7 @@ class ExportedModule:
         try:
             found = tensors(call(*tensors(given)))
         except DimensionError as error:
-            if not may_refuse:
+            if beyond:
                 raise
             raise InvalidModelError(
                 f"the module takes these sizes, but what PyTorch exported does not: {error}",
@@ -219,9 +226,20 @@ def _compare(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], wh
         largest = sizes.nan_to_num(0.0, 0.0, 0.0).max()  # of those that are finite
         room = largest * _TOLERANCE.get(theirs.dtype, _USUAL)
         equal = (mine == theirs) | (mine.isnan() & theirs.isnan())
-        off = (~(equal | (apart <= room))).double().mean().item()
-        if off > _MOST_OFF:
-            _differs(f"result {number} differs in {off:.0%} of its elements", where)
+        off = ~(equal | (apart <= room))
+        share = off.double().mean().item()
+        if share > _MOST_OFF:
+            what = f"result {number} differs in {share:.0%} of its elements{_within(off)}"
+            _differs(what, where)
+
+
+def _within(off: torch.Tensor) -> str:
+    """The smallest box of indices with all that differ, unless that is everything."""
+    bounds = [(int(indices.min()), int(indices.max()) + 1) for indices in off.nonzero().T]
+    if all(bound == (0, size) for bound, size in zip(bounds, off.shape, strict=True)):
+        return ""
+    ranges = (str(low) if high == low + 1 else f"{low}:{high}" for low, high in bounds)
+    return f", all of them in [{', '.join(ranges)}]"
 
 
 def _differs(what: str, where: str) -> None:
@@ -229,7 +247,9 @@ def _differs(what: str, where: str) -> None:
         f"the exported module is not the module: {what}",
         where=where,
         hint="Remove sizes and branches that Python code fixes during the export, such as "
-        "int(x.shape[0]) or adaptive pooling; compare=False compiles the module all the same",
+        "int(x.shape[0]) or adaptive pooling; what may attend to no position, as padding in front, "
+        "is the mean of all in an export: give an example without it. compare=False compiles the "
+        "module all the same",
     )
 
 
