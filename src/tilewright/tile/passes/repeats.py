@@ -4,8 +4,8 @@ Where an axis of the grid moves what is stored by each of its steps, but what is
 second, third or fourth, as along an axis that a resize repeats, a task makes these steps one after
 the other. Short rows are most of the time what is asked before each task, and the positions of
 fewer tasks are one axis more often. That is done where values are repeated along the rows too. To
-store a value to all rows at once takes fewer loads, but its streams of stores lie in one page, and
-from the second cache on that takes up to 2.4 times as long (Zen 4). Start with
+store a value to all rows at once takes fewer loads, but from the second cache on it took up to 2.4
+times as long (Zen 4; probably since both streams of stores lie in one page). Start with
 :func:`with_repeats`.
 """
 
