@@ -204,6 +204,8 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     moved = right_time(nest, machine, blocks)
     if _is_unpacking(nest):  # what it reads is short, and hides behind it
         packed = nest.n * nest.k * blocks.rows * machine.picoseconds(machine.core.panels.unpacked)
+    elif nest.is_transposing:  # which waits for each of its rows
+        packed = packing_time(nest, machine, blocks) + moved
     elif nest.is_packing:  # which waits for what it reads; tiles do not
         packed = maximum(packing_time(nest, machine, blocks), moved)
     elif nest.right.panel:

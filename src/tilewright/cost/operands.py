@@ -48,7 +48,6 @@ from tilewright.shape import (
 )
 from tilewright.target.core_model import PAGE_BYTES, SHORT_ROW_BYTES
 
-MEBIBYTE = 1 << 20  # bytes, the unit of ``PanelCosts.reach``
 FORESEEN = constant(2)  # halves: once the time that memory takes, as hardware asks for it ahead
 
 
@@ -398,13 +397,8 @@ def packing_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     copied = nest.k * blocks.rows
     elements = nest.n * nest.k
     if nest.is_transposing:
-        per_mebibyte = machine.picoseconds(panels.reach)
-        far = minimum(elements // (MEBIBYTE // nest.dtype.bytes), panels.farthest) * per_mebibyte
-        block = maximum(blocks.columns, 1) * nest.registers.columns
-        wide = minimum(maximum(ceil_div(nest.n, block), 1), panels.neighbours) - 1
         filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine, nest.batch)
-        filling = blocks.rows * (filling * machine.picoseconds(1) // 1000)
-        return filling + copied * nest.n * far * wide
+        return blocks.rows * (filling * machine.picoseconds(1) // 1000)
     near, far = (machine.picoseconds(cycles) for cycles in (panels.near_row, panels.far_row))
     inside = less_equal(elements * nest.dtype.bytes, machine.target.levels[2].capacity)
     rows = copied * (blocks.columns * select(inside, near, far))

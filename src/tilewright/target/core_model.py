@@ -106,19 +106,14 @@ class PanelCosts:
 
     ``copied``: an element that lies beside the one before; ``near_row`` and ``far_row``: each row
     of a block more, in the second-level cache or beyond. ``transposed``: an element that is
-    transposed, and ``reach`` more for each MiB of the operand up to ``farthest``, since its rows
-    lie on pages of their own, with up to ``neighbours`` register tiles side by side. ``unpacked``:
-    an element taken out of a word of several. Elements that are computed, or picked from lines,
-    cost what the loops around them do.
+    transposed. ``unpacked``: an element taken out of a word of several. Elements that are computed,
+    or picked from lines, cost what the loops around them do.
     """
 
     copied: float = 0.33
     near_row: float = 9.0
     far_row: float = 20.0
     transposed: float = 0.4
-    reach: float = 0.05
-    farthest: int = 30
-    neighbours: int = 3
     unpacked: float = 0.3
 
 
