@@ -62,7 +62,7 @@ class StageAxis:
 
     @property
     def counters(self) -> tuple[tuple[str, Expr], ...]:
-        """The axes of the grid that count the blocks: all but one of two are of size 1."""
+        """The axes of the grid that count the blocks; of two, one has the size 1."""
         if self.outermost is NEVER:
             return ((self.number, self.count),)
         around = select(self.outermost, self.count, 1), select(self.outermost, 1, self.count)
