@@ -164,7 +164,9 @@ def _banded(step: LoweredStep, bands: Bands) -> ProductNest:
     assert isinstance(product_of_band, Product)
     steps = replace(steps, body=(replace(product_of_band, rows=rows.bounds),))
     blocks = replace(blocks, axes=(rows, nest.columns), body=(steps,))
-    grid = [(name, rows.count if name == rows.number else size) for name, size in step.program.grid]
+    others = [name for name, _ in nest.rows.counters if name != rows.number]
+    sizes = dict(step.program.grid) | {rows.number: rows.count}
+    grid = [(name, sizes[name]) for name, _ in step.program.grid if name not in others]
     around = ((str(IMAGE), bands.shape[0]), (str(BAND), bands.count))
     return ProductNest.of(replace(step.program, grid=(*around, *grid), body=(blocks,)))
 
