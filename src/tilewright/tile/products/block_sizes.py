@@ -5,6 +5,7 @@ They are expressions over the sizes and the number of threads. Start with :func:
 
 from __future__ import annotations
 
+from tilewright.ir.stage_axis import NEVER
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -70,7 +71,7 @@ def column_block(frame: Frame, packing: bool) -> Expr:
         limit = constant(max(frame.blocking.columns, width))
         others = _row_count(frame, packing) * _batch(frame)
     blocks = column_blocks(frame.n, limit, width, others)
-    return maximum(ceil_div(ceil_div(frame.n, blocks), width) * width, width)
+    return evenly(frame.n, blocks, width)
 
 
 def column_blocks(columns: Expr, most: Expr | int, width: int, others: Expr) -> Expr:
@@ -160,7 +161,7 @@ def shared_rows(frame: Frame, rows: Expr) -> Expr:
     tasks = ceil_div(frame.m, rows) * each
     shared = ceil_div(tasks, threads) * threads
     blocks = maximum(ceil_div(select(less(tasks, MANY_TASKS * threads), shared, tasks), each), 1)
-    return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
+    return evenly(frame.m, blocks, height)
 
 
 def rows_first(frame: Frame) -> Expr:
@@ -171,6 +172,6 @@ def rows_first(frame: Frame) -> Expr:
     rows of the left one and results stream by.
     """
     if frame.mirrored or frame.blocking.whole:
-        return constant(0)
+        return NEVER
     elements = frame.tile.room // frame.kernel.seed.dtype.bytes
     return less_equal(frame.n * frame.depth, elements // RIGHT_PART)

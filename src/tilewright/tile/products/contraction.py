@@ -16,6 +16,7 @@ from tilewright.ir.access import Access, ContractionAccess, contraction_access, 
 from tilewright.ir.graph import Node, expressions_of
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Contract
+from tilewright.ir.stage_axis import NEVER
 from tilewright.ir.tile import (
     Guarded,
     Literal,
@@ -282,10 +283,11 @@ def assemble(
     packed = [op.buffer for op in (left, right) if isinstance(op, View) and op.panel]
     packed += [b for op in (left, right) if isinstance(op, Loaded) for b in op.packed]
     count = product([size for _, size in frame.batch]) * frame.m * frame.n
-    apart = constant(0) if stages else rows_first(frame)
+    # Results that are turned on their way out do not lie row by row.
+    first = NEVER if stages else rows_first(frame)
     program = product_program(
         frame,
-        BlockSizes(rows, block_columns, block_depth, apart),
+        BlockSizes(rows, block_columns, block_depth, first),
         (left, right),
         stores,
         ((*lowering.buffers.values(), *packed), tuple(targets.values())),
