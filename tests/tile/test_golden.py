@@ -68,7 +68,7 @@ def test_softmax_sweeps_each_row_three_times() -> None:
             "  for masked _i3 in 0 .. columns",
             "    _r2 = maximum of b0[_i1*columns + _i3]",
             "  for masked _i5 in 0 .. columns",
-            "    _v6 = exponential(subtract(b0[_i1*columns + _i5], _r2))",
+            "    _v6 = decay(subtract(b0[_i1*columns + _i5], _r2))",
             "    o0[_i1*columns + _i5] = _v6",
             "    _r4 = sum of _v6",
             "  _v7 = divide(1.0, _r4)",
@@ -247,7 +247,9 @@ def test_attention_keeps_blocks_of_scores_in_scratch(monkeypatch: pytest.MonkeyP
     assert "s0[0], row 208 = transposed b0[" in text
     operands = "left b1[3072*_kb], row 32, depth 1", "right s0[0], row 1, depth 208"
     assert "\n      ".join((*operands, "into s1[0], row 208, resumed if 0\n")) in text
-    operands = "left s1[0], row 1, depth 208", "right b2[3072*_kb], row 1, depth 32"
+    # The values of a block, in rows of an odd number of lines.
+    assert re.search(r"s7\[48\*(_i\d+) \+ (_i\d+)\] = b2\[32\*\1 \+ \2 \+ 3072\*_kb\]", text)
+    operands = "left s1[0], row 1, depth 208", "right s7[0], row 1, depth 48"
     assert "\n      ".join((*operands, "into s6[0], row 32, resumed if 1\n")) in text
 
 

@@ -13,6 +13,7 @@ share priced tasks. Imports ir, shape and target. Start with :func:`contraction_
 from __future__ import annotations
 
 from tilewright.cost.attention import (
+    COPIED_ROWS,
     AttentionSizes,
     attention_time,
     score_cycles,
@@ -43,6 +44,7 @@ from tilewright.cost.window_product import band_time
 from tilewright.cost.workers import CallRun, Loss, SharedStep, StepRun, Tasks, simulated
 
 __all__ = [
+    "COPIED_ROWS",
     "AttentionSizes",
     "Blocks",
     "CallRun",

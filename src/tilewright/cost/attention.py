@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.cost.machine import Machine, workers_for
+from tilewright.ir.decay import DECAY
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
-from tilewright.shape import Expr, ceil_div, maximum
+from tilewright.shape import Expr, ceil_div, less, maximum, select
 
 SWEEPS = 2  # over the scores of a block, between the products
+COPIED_ROWS = 64  # of a block, so that values are copied for them: a fiftieth of the products
 SIMPLE_OPERATIONS = 2  # of a score: less the maximum, and added to the total
 
 
@@ -60,9 +62,17 @@ def attention_time(
     passes = passes * (machine.picoseconds(block) + rows * raised)
     task = sizes.keys * each_key + turned + passes + rows * divided + machine.picoseconds(own)
     task = task + _moved(sizes, blocks, dtype, machine)
+    task = task + select(less(sizes.rows, COPIED_ROWS), 0, _copied(sizes, wide, dtype, machine))
     tasks = maximum(sizes.batch * blocks, 1)
     workers = workers_for(tasks * task, threads)
     return ceil_div(tasks, workers) * task
+
+
+def _copied(sizes: AttentionSizes, wide: Expr, dtype: DType, machine: Machine) -> Expr:
+    """Picoseconds to copy the values that a task meets."""
+    costs, vectors = machine.core.loops, max(1, machine.target.vector_bytes // dtype.bytes)
+    each = wide * machine.picoseconds(max(costs.load, costs.store) / vectors)
+    return sizes.keys * (each + machine.picoseconds(costs.enter))
 
 
 def _of_row(wide: Expr, dtype: DType, machine: Machine) -> tuple[Expr, Expr]:
@@ -109,7 +119,7 @@ def score_cycles(machine: Machine, dtype: DType = DType.FLOAT32) -> float:
     and their total.
     """
     costs, second = machine.core.loops, machine.target.levels[2]
-    exponential = costs.function("exponential") or SCALAR_FUNCTIONS["exponential"].cost
+    exponential = costs.function(DECAY) or SCALAR_FUNCTIONS[DECAY].cost
     exponential *= costs.double if dtype is DType.FLOAT64 else 1.0
     line = machine.target.vector_bytes / (second.bandwidth * costs.reached[0])
     each = max(costs.load, costs.store) + line
@@ -117,4 +127,4 @@ def score_cycles(machine: Machine, dtype: DType = DType.FLOAT32) -> float:
     return SWEEPS * each + simple * costs.instruction + exponential
 
 
-__all__ = ["AttentionSizes", "attention_time", "score_cycles"]
+__all__ = ["COPIED_ROWS", "AttentionSizes", "attention_time", "score_cycles"]

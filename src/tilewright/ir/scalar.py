@@ -105,6 +105,7 @@ _TABLE = (
     ScalarFunction("truncate", 1, "same", np.trunc),
     ScalarFunction("square_root", 1, "same", np.sqrt, 6),
     ScalarFunction("exponential", 1, "same", np.exp, 14),
+    ScalarFunction("decay", 1, "same", np.exp, 9),  # of what is not positive
     ScalarFunction("logarithm", 1, "same", np.log, 18),
     ScalarFunction("sine", 1, "same", np.sin, 20),
     ScalarFunction("cosine", 1, "same", np.cos, 20),

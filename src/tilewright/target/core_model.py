@@ -45,6 +45,8 @@ WIDE_LANES = WIDE_VECTOR_BYTES // WORD_BYTES  # elements of a word; of fewer it 
 # one is under way, which is ``latency / addition`` of ``LoopCosts``. All cores that were measured
 # have 4 (3.9, 4.4 and 4.0), and code for a level is the same on all of them.
 VECTORS_TOGETHER = 4
+FUNCTION_REGISTERS = 12  # that the constants of a function take while a loop computes it
+VALUE_REGISTERS = 4  # of each vector on the way through one
 # Of packed panels that stay in the first-level cache beside what else tiles read, and of results of
 # a product that stay in the second one until the next kernel reads them. Code for a level is the
 # same on all cores. They are not measured apart: five eighths of 32 KiB, and half of 1 MiB.
@@ -395,6 +397,16 @@ def usual_core(target: Target) -> CoreModel:
         dots=HALVED_DOTS if halved else WIDE_DOTS,
         loops=HALVED if halved else WIDE,
     )
+
+
+def vectors_together(functions: int, registers: int) -> int:
+    """Vectors of a loop that combines values of so many ``functions``, computed side by side.
+
+    There are fewer where the registers do not hold what functions need; two are held at most, and
+    what others need is loaded again.
+    """
+    left = registers - FUNCTION_REGISTERS * min(functions, 2)
+    return min(max(left // VALUE_REGISTERS, 1), VECTORS_TOGETHER)
 
 
 def lanes_along(depth: int | None, lanes: int, size: int) -> int:

@@ -102,7 +102,7 @@ class LoopCosts:
 # are that core's; ``window`` are the places of the schedulers for vectors, and ``addition`` the
 # pipes that add, by AMD's guide for the family.
 _WIDE_FUNCTIONS = (
-    ("divide", 2.0), ("square_root", 3.6), ("exponential", 4.0), ("logarithm", 4.8),
+    ("divide", 2.0), ("square_root", 3.6), ("exponential", 4.0), ("decay", 4.0), ("logarithm", 4.8),
     ("error_function", 6.4), ("hyperbolic_tangent", 6.9), ("sine", 7.5), ("cosine", 7.5),
     ("tangent", 50.0), ("arc_tangent", 21.6), ("arc_sine", 19.6), ("arc_cosine", 24.9),
     ("hyperbolic_sine", 26.0), ("hyperbolic_cosine", 22.0), ("area_hyperbolic_sine", 60.6),
@@ -125,8 +125,9 @@ WIDE = LoopCosts(
 # said 119 to 350 cycles), ``kept`` where reads slow down on a virtual machine that shares its
 # last cache: 8 of 32 MiB are read again at full speed, 12 MiB at 0.6 of it.
 _HALVED_FUNCTIONS = (
-    ("divide", 6.0), ("square_root", 10.8), ("exponential", 8.5), ("logarithm", 9.9),
-    ("error_function", 14.3), ("hyperbolic_tangent", 14.6), ("sine", 16.4), ("cosine", 16.6),
+    ("divide", 6.0), ("square_root", 10.8), ("exponential", 8.5), ("decay", 8.5),
+    ("logarithm", 9.9), ("error_function", 14.3), ("hyperbolic_tangent", 14.6), ("sine", 16.4),
+    ("cosine", 16.6),
     ("tangent", 113.0), ("arc_tangent", 42.7), ("arc_sine", 40.5), ("arc_cosine", 50.6),
     ("hyperbolic_sine", 51.3), ("hyperbolic_cosine", 41.7), ("area_hyperbolic_sine", 120.0),
     ("area_hyperbolic_cosine", 102.0), ("area_hyperbolic_tangent", 88.5), ("power", 124.0),
@@ -147,8 +148,9 @@ HALVED = LoopCosts(
 # differences of two times that came out as nothing and stay those of the wide core, what memory
 # costs is that of the core above.
 _NARROW_FUNCTIONS = (
-    ("divide", 3.0), ("square_root", 5.4), ("exponential", 9.6), ("logarithm", 22.7),
-    ("error_function", 14.0), ("hyperbolic_tangent", 13.0), ("sine", 12.2), ("cosine", 12.4),
+    ("divide", 3.0), ("square_root", 5.4), ("exponential", 9.6), ("decay", 5.5),
+    ("logarithm", 22.7), ("error_function", 14.0), ("hyperbolic_tangent", 13.0), ("sine", 12.2),
+    ("cosine", 12.4),
     ("tangent", 78.3), ("arc_tangent", 29.0), ("arc_sine", 28.1), ("arc_cosine", 37.8),
     ("hyperbolic_sine", 42.3), ("hyperbolic_cosine", 25.2), ("area_hyperbolic_sine", 93.3),
     ("area_hyperbolic_cosine", 81.0), ("area_hyperbolic_tangent", 69.4), ("power", 105.0),

@@ -30,8 +30,8 @@ LEAST_WINDOW, MOST_WINDOW = 16.0, 512.0  # of processors there are, with room fo
 ASKING_GAINS = 0.95  # times the time without asking ahead: half of it may be noise
 
 UNARY = (
-    "square_root", "exponential", "logarithm", "error_function", "hyperbolic_tangent", "sine",
-    "cosine", "tangent", "arc_tangent", "arc_sine", "arc_cosine", "hyperbolic_sine",
+    "square_root", "exponential", "decay", "logarithm", "error_function", "hyperbolic_tangent",
+    "sine", "cosine", "tangent", "arc_tangent", "arc_sine", "arc_cosine", "hyperbolic_sine",
     "hyperbolic_cosine", "area_hyperbolic_sine", "area_hyperbolic_cosine",
     "area_hyperbolic_tangent",
 )  # fmt: skip

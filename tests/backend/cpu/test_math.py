@@ -110,6 +110,26 @@ def test_elementary_functions_are_accurate(loops: Any, dtype: type[np.floating[A
             )
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_decay_is_an_exponential_without_what_is_no_normal_number(loops: Any, dtype: Any) -> None:
+    bias = 127 if dtype is np.float32 else 1023
+    x = -np.abs(_arguments(dtype))
+    near = np.linspace(-(bias + 3), -(bias - 3), 1 << 12) * math.log(2)
+    x = np.concatenate([x, near.astype(dtype), -np.linspace(0, bias, 1 << 16).astype(dtype)])
+    with np.errstate(all="ignore"):
+        reference = np.exp(x.astype(np.float64 if dtype is np.float32 else np.longdouble))
+    smallest = np.finfo(dtype).tiny
+    normal = reference >= smallest * (1 + 1e-6)
+    for level in loops.levels():
+        actual = loops.run("decay", level, [x], 8)
+        assert np.array_equal(np.isnan(actual), np.isnan(x)), level.name
+        assert _errors(actual[normal], reference[normal]).max() < 1.2, level.name
+        rest = actual[~normal & ~np.isnan(x)]
+        assert ((rest >= 0) & (rest <= smallest * (1 + 1e-6))).all(), level.name
+        least = -(bias + np.finfo(dtype).nmant + 2) * math.log(2)
+        assert not actual[x < least].any(), level.name
+
+
 @pytest.mark.parametrize("name", ["sine", "exponential", "logarithm", "error_function"])
 def test_vectors_and_scalars_agree(loops: Any, name: str) -> None:
     x = _arguments(np.float32)

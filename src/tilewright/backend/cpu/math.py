@@ -114,6 +114,7 @@ UNARY: dict[str, Unary] = {
     "truncate": Arithmetic.truncate,
     "square_root": Arithmetic.square_root,
     "exponential": _unary("exponential", _exponential),
+    "decay": _unary("exponential", exponential.decay),
     "logarithm": _unary("logarithm", exponential.logarithm),
     "sine": _unary("sine", trigonometric.sine),
     "cosine": _unary("cosine", trigonometric.cosine),

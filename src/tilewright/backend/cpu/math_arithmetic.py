@@ -215,23 +215,23 @@ class Arithmetic:
             return self._same("trunc", a)
         return self.copy_sign(self._directed("floor", self.absolute(a)), a)
 
-    def shifted_round(self, product: ir.Value, offset: int) -> tuple[ir.Value, ir.Value]:
-        """Round to an integer n with an addition: (n as a float, bits whose low part is n+offset).
+    def shifted_round(self, product: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Round to an integer n with an addition: (n as a float, bits whose low part is n).
 
         ``product`` must be below 2**(mantissa-2) in size. A NaN gives a NaN and arbitrary bits.
         """
-        magic = self.constant(1.5 * 2.0**self.mantissa + offset)
+        magic = self.constant(1.5 * 2.0**self.mantissa)
         shifted = self.builder.fadd(product, magic)
         return self.builder.fsub(shifted, magic), self.to_bits(shifted)
 
     def rounded_product(
-        self, x: ir.Value, factor: float, parts: int = 1
+        self, x: ir.Value, factor: float, parts: int = 1, offset: int = 0
     ) -> tuple[ir.Value, ir.Value]:
-        """n nearest to x factor among the multiples of 1/parts, and bits whose low part is n parts.
+        """n nearest to x factor among the multiples of 1/parts, and bits that end in n parts.
 
-        As :meth:`shifted_round` otherwise.
+        ``offset`` is added to what the bits end in. As :meth:`shifted_round` otherwise.
         """
-        magic = self.constant(1.5 * 2.0**self.mantissa / parts)
+        magic = self.constant((1.5 * 2.0**self.mantissa + offset) / parts)
         shifted = self.multiply_add(x, self.constant(factor), magic)
         return self.builder.fsub(shifted, magic), self.to_bits(shifted)
 

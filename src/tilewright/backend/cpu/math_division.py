@@ -210,7 +210,7 @@ def _of_any_size(
 
 def _rounded(a: Arithmetic, value: ir.Value) -> ir.Value:
     """The integer nearest to a float64 of at most 51 digits."""
-    _, digits = a.shifted_round(value, 0)
+    _, digits = a.shifted_round(value)
     return a.builder.sub(digits, a.integer(a.pattern(_MAGIC)))
 
 

@@ -28,14 +28,19 @@ def through_double(a: Arithmetic, x: ir.Value, function: Unary) -> ir.Value:
     return a.narrow(function(a.wide(), a.widen(x), True))
 
 
+def _rest(a: Arithmetic, x: ir.Value, n: ir.Value) -> ir.Value:
+    """x - n log(2)."""
+    high, low = tables.LOG2_SINGLE if a.single else tables.LOG2_DOUBLE
+    r = a.multiply_add(n, a.constant(-high), x)
+    return a.multiply_add(n, a.constant(-low), r)
+
+
 def _reduce(
     a: Arithmetic, x: ir.Value, offset: int, mixed: bool, correction: ir.Value | None = None
 ) -> tuple[ir.Value, ir.Value]:
     """x + correction = n log(2) + r: (exp(r) - 1, bits whose low part is n + offset)."""
-    n, pattern = a.shifted_round(a.scale(x, 1 / math.log(2)), offset)
-    high, low = tables.LOG2_SINGLE if a.single else tables.LOG2_DOUBLE
-    r = a.multiply_add(n, a.constant(-high), x)
-    r = a.multiply_add(n, a.constant(-low), r)
+    n, pattern = a.rounded_product(x, 1 / math.log(2), offset=offset)
+    r = _rest(a, x, n)
     if correction is not None:
         r = a.add(r, correction)
     coefficients = tables.EXPONENTIAL_SINGLE if a.single else tables.EXPONENTIAL_DOUBLE
@@ -62,6 +67,17 @@ def exponential(
     other = a.builder.sub(pattern, half)
     value = a.add(p, a.constant(1.0))
     return a.multiply(a.multiply(value, a.power_of_two(half)), a.power_of_two(other))
+
+
+def decay(a: Arithmetic, x: ir.Value) -> ir.Value:
+    """exp(x) of what is not positive, and 0 where that is no normal number."""
+    # Of the least x, the bits of the power of two are those of 0.
+    x = a.at_least(x, -a.bias * math.log(2))
+    n, pattern = a.rounded_product(x, 1 / math.log(2), offset=a.bias)
+    r = _rest(a, x, n)
+    coefficients = tables.EXPONENTIAL_SINGLE if a.single else tables.EXPONENTIAL_DOUBLE
+    p = a.polynomial(r, (1.0, 1.0, *coefficients))
+    return a.multiply(p, a.power_of_two(pattern))
 
 
 def bounded_exponential(a: Arithmetic, x: ir.Value) -> ir.Value:

@@ -35,7 +35,7 @@ class _Reduced:
 def _reduce_double(a: Arithmetic, x: ir.Value) -> _Reduced:
     # Farther out even n has lost its last bit; a NaN is better than a number out of nowhere.
     x = a.select(a.compare("<", a.absolute(x), 2.0**50), x, a.nan)
-    n, pattern = a.shifted_round(a.scale(x, 2 / math.pi), 0)
+    n, pattern = a.shifted_round(a.scale(x, 2 / math.pi))
     first, second, third = tables.HALF_PI
     product, rest = a.two_product(n, a.constant(first))
     r, lost = a.two_sum(a.subtract(x, product), a.negate(rest))
@@ -73,7 +73,7 @@ def _reduce_mixed(a: Arithmetic, x: ir.Value) -> _Reduced:
 
 def _drop_whole(a: Arithmetic, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """(x - n, bits whose low part is n) for the integer n nearest to x."""
-    n, pattern = a.shifted_round(x, 0)
+    n, pattern = a.shifted_round(x)
     return a.subtract(x, n), pattern
 
 

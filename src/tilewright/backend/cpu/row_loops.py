@@ -49,7 +49,7 @@ from tilewright.ir.tile_walk import (
     value_parts,
 )
 from tilewright.shape import Expr, constant, symbol
-from tilewright.target.core_model import VECTORS_TOGETHER, lanes_along
+from tilewright.target.core_model import lanes_along, vectors_together
 
 _I1, _I32 = ir.IntType(1), ir.IntType(32)
 State = Sums
@@ -118,9 +118,7 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
     lanes = lanes_along(length, frame.level.lanes(widest), widest)
     asked = _asked(loads, loop.variable, frame.near | set(places)) if loop.ahead else ()
     frame.near |= {*places, *(load.buffer for load in asked)}
-    together = VECTORS_TOGETHER
-    if sum(map(is_function, parts)) > 1:
-        together //= 2  # functions one after the other hold more registers than are left for four
+    together = vectors_together(sum(map(is_function, parts)), frame.level.registers)
     if loop.independent:
         together = 1  # there is work enough in each
     return RowLoop(loop, lanes, together, length, asked, _ending(frame, loop, [*stores, *loads]))

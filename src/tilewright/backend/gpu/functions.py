@@ -64,6 +64,7 @@ _FORMATS = {
     "floor": "tl.floor({0})",
     "ceil": "tl.ceil({0})",
     "exponential": "tl.exp({0})",
+    "decay": "tl.exp({0})",
     "logarithm": "tl.log({0})",
     "sine": "tl.sin({0})",
     "cosine": "tl.cos({0})",

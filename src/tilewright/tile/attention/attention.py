@@ -10,7 +10,9 @@ A task has a block of rows (queries) of one batch element, and goes over the key
     sums[m, :]   = sums[m, :] * factor[m] + transposed scores * values     a product
 
 With the rows along the lanes, maxima and totals are vectors, keys and values are read as they lie,
-and only the queries of the block are transposed, once. At the end each row divides once: its sums
+and only the queries of the block are transposed, once. Where a block has many rows, the values of a
+block of keys are copied, as a panel of them, which lies in parts of rows of a power of two, would
+meet itself in few sets of the first-level cache. At the end each row divides once: its sums
 are multiplied by the inverse of its total. Start with :func:`lower_attention`.
 """
 
@@ -22,6 +24,7 @@ from functools import partial, reduce
 
 from tilewright.ir.access import operand_index
 from tilewright.ir.attention import Attention, context_of
+from tilewright.ir.decay import DECAY
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -270,7 +273,7 @@ class _Writer(AttentionFrame):
         lowering = self.lowering
         raised = lowering.let(self._load(self.raised, m))
         lower = self._apply("subtract", self._load(self.maximum, m), raised)
-        factor = lowering.let(self._apply("exponential", lower))
+        factor = lowering.let(self._apply(DECAY, lower))
         lowering.store(self.factor, m, factor)
         lowering.store(self.maximum, m, raised)
         total = self._apply("multiply", self._load(self.total, m), factor)
@@ -286,7 +289,7 @@ class _Writer(AttentionFrame):
                 for key in keys:
                     place = (key - first) * self.stride + m
                     lower = self._apply("subtract", self._load(self.scores, place), highest)
-                    weight = lowering.let(self._apply("exponential", lower))
+                    weight = lowering.let(self._apply(DECAY, lower))
                     lowering.store(self.scores, place, weight)
                     weights.append(weight)
                 weight = reduce(partial(self._apply, "add"), weights)
@@ -315,23 +318,37 @@ class _Writer(AttentionFrame):
         self._each(lowering.name("i"), (constant(0), self.here), line)
 
     def _add(self, first: Expr, here: Expr) -> None:
-        access, zero = self.values, constant(0)
+        zero = constant(0)
         self.lowering.emit(
             Product(
                 self.sums.dtype,
                 View(self.scores, zero, constant(1), self.stride),
-                View(
-                    self.lowering.buffer(access.source),
-                    access.base + first * access.depth,
-                    constant(1),
-                    access.depth,
-                ),
+                self._values_of(first, here),
                 (zero, self.here),
                 (zero, self.width),
                 (zero, here),
                 Sums(self.sums, zero, self.sum_row, constant(1)),
             )
         )
+
+    def _values_of(self, first: Expr, here: Expr) -> View:
+        """The values of these keys, in scratch where many rows meet them."""
+        access, copy = self.values, self.copied_values
+        begin, row = access.base + first * access.depth, access.depth
+        source = self.lowering.buffer(access.source)
+        if copy is None:
+            return View(source, begin, constant(1), row)
+
+        def line(key: Expr) -> None:
+            def element(d: Expr) -> None:
+                value = self._load(source, begin + key * row + d)
+                self.lowering.store(copy, key * self.value_row + d, value)
+
+            inner = self.lowering.name("i")
+            self._each(inner, (constant(0), self.width), element, independent=True)
+
+        self._each(self.lowering.name("i"), (constant(0), here), line)
+        return View(copy, constant(0), constant(1), self.value_row)
 
     # ------------------------------------------------------------ after the keys
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.cost import COPIED_ROWS
 from tilewright.ir.access import contraction_access
 from tilewright.ir.attention import Attention
 from tilewright.ir.dtype import DType
@@ -88,6 +89,12 @@ class AttentionFrame:
         self.total = scratch(self.dtype, rows)
         self.sum_row = ceil_div(self.width, self.line) * self.line
         self.sums = scratch(self.dtype, rows * self.sum_row)
+        # Lines of cache in a row of copied values are odd in number: rows begin in all sets.
+        self.value_row = (ceil_div(self.width, self.line) // 2 * 2 + 1) * self.line
+        self.copied_values: TileBuffer | None = None
+        if self.block.rows >= COPIED_ROWS:
+            held = constant(self.block.keys) * self.value_row
+            self.copied_values = scratch(self.dtype, held)
 
     def _each(
         self, name: str, bounds: tuple[Expr, Expr], body: Callable[[Expr], None],

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.decay import greatest_of
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import RowSpace
@@ -51,13 +52,8 @@ def _is_moderate(divisor: Node) -> bool:
 
 def _has_one(elements: Node, axes: tuple[int, ...]) -> bool:
     """Whether elements are exp(x - m) with m the maximum of x over ``axes``."""
-    if elements.primitive != Map("exponential"):
-        return False
-    below = elements.inputs[0]
-    if below.primitive != Map("subtract"):
-        return False
-    x, most = below.inputs[0], _below_moves(below.inputs[1])
-    return most.primitive == Reduce("maximum", axes) and most.inputs[0] is x
+    greatest = greatest_of(elements)
+    return greatest is not None and greatest.primitive == Reduce("maximum", axes)
 
 
 def _is_positive(node: Node) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tilewright.ir.access import below_reshapes
+from tilewright.ir.decay import DECAY, decays
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -155,6 +156,8 @@ class Lowering(ProgramWriter):
             shifted = whole.minus(*operands)
             if shifted is not None:
                 return shifted
+        if decays(node):
+            function = DECAY
         made = Apply(function, operands, node.dtype)
         integer = operands[-1].dtype.is_integer
         if integer and function in DIVISIONS:
