@@ -136,11 +136,11 @@ def from_torch(
     """Export a PyTorch module, compile it, and compare both.
 
     ``args`` and ``kwargs`` are an example of what ``module`` is called with: tensors, and tuples,
-    lists and dictionaries of them; other values are fixed. ``dynamic`` names the axes that stay
-    dynamic: a dictionary by the names of the arguments, or an entry for each positional one. An
-    entry is ``{axis: name}``, a list with a name or None for every axis, or None, and has the form
-    of an argument that holds several tensors. Axes of one name are equally long; ``dims`` gives
-    ranges for the names. The example must have 2 or more elements along them.
+    lists, dictionaries and dataclasses of them; other values are fixed. ``dynamic`` names the axes
+    that stay dynamic: a dictionary by the names of the arguments, or an entry for each positional
+    one. An entry is ``{axis: name}``, a list with a name or None for every axis, or None, and has
+    the form of an argument that holds several tensors. Axes of one name are equally long; ``dims``
+    gives ranges for the names. The example must have 2 or more elements along them.
 
     The model is called with the tensors in the order of ``args`` and then ``kwargs``, and gives
     tensors. Its results are compared with those of the module for the example and, if some axes are
@@ -159,7 +159,7 @@ def from_torch(
     from tilewright.frontend.torch import ExportedModule
 
     is_compared = switch("compare", compare)
-    exported = ExportedModule(module, tuple(args), kwargs or {}, dynamic)
+    exported = ExportedModule(module, args, {} if kwargs is None else kwargs, dynamic)
     model = compile(
         exported.model,
         num_threads=num_threads,

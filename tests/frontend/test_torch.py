@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import onnx_ir
 import pytest
@@ -181,6 +183,137 @@ def test_arguments_that_forward_gathers() -> None:
     for dynamic in ({"parts": ({0: "a"}, {0: "b"})}, [{0: "a"}, {0: "b"}]):
         model = tw.from_torch(Joined(), example, dynamic=dynamic)
         assert model(torch.ones(1, 3), torch.zeros(0, 3)).sum() == 3
+
+
+def test_arguments_by_names_that_forward_does_not_list() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: Any, *, scale: float, **others: Any) -> Any:
+            return x * scale + others["bias"] - others["others"]
+
+    tensors = {"bias": torch.randn(2, 3), "others": torch.randn(2, 3)}
+    axes = {0: "n"}
+    dynamic = {"x": axes, "bias": axes, "others": axes}
+    model = tw.from_torch(Scaled(), [torch.randn(2, 3)], {"scale": 2.0, **tensors}, dynamic=dynamic)
+    assert [spec.name for spec in model.inputs] == ["x", "bias", "others"]
+    x, ones = torch.randn(1, 3), torch.ones(1, 3)
+    torch.testing.assert_close(model(others=ones, x=x, bias=3 * ones), 2 * x + 2)
+    with pytest.raises(InputError, match='no argument "gain"'):
+        tw.from_torch(Scaled(), [x], {"scale": 2.0, **tensors}, dynamic={"gain": axes})
+
+
+@dataclass
+class Pair:
+    left: Any
+    right: Any = None
+    label: str = ""
+
+
+class Swapped(torch.nn.Module):
+    """Containers of several kinds, also with what is no tensor, in and out."""
+
+    def forward(self, given: Any) -> Any:
+        left, right = (given[k] if isinstance(given, dict) else getattr(given, k) for k in SIDES)
+        pair = Pair(right + 1, (left, None), "swapped")
+        return {"pair": pair, "rows": left.shape[0], "rest": [None, {"a": left - right}]}
+
+
+SIDES = "left", "right"
+
+
+class Sides(NamedTuple):
+    left: Any
+    right: Any
+
+
+@pytest.mark.parametrize("kind", [dict, Sides, Pair, OrderedDict])
+def test_containers_of_tensors(kind: Any) -> None:
+    left, right = torch.randn(2, 3), torch.randn(2, 3)
+    dynamic = {"given": {side: ["n", None] for side in SIDES}}
+    model = tw.from_torch(Swapped(), [kind(left=left, right=right)], dynamic=dynamic)
+    assert [spec.name for spec in model.inputs] == ["given_left", "given_right"]
+    results = model(left[:1], right[:1])
+    for found, expected in zip(results, (right + 1, left, left - right), strict=True):
+        torch.testing.assert_close(found, expected[:1])
+
+
+class Hidden:
+    def __init__(self, value: Any) -> None:
+        self.parts = [value]
+
+
+def test_tensors_in_objects_that_are_no_containers() -> None:
+    class Opened(torch.nn.Module):
+        def forward(self, given: Any) -> Any:
+            return given.parts[0] if isinstance(given, Hidden) else Hidden(given)
+
+    for given in (Hidden(torch.randn(2)), torch.randn(2)):
+        with pytest.raises(InputError, match="A Hidden holds tensors that cannot be told"):
+            tw.from_torch(Opened(), [given])
+
+
+class Counting(torch.nn.Module):
+    """Keeps a number of calls, of which results may depend."""
+
+    def __init__(self, is_read: bool) -> None:
+        super().__init__()
+        self.is_read = is_read
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return x * (self.calls if self.is_read else 2)
+
+
+def test_what_a_module_keeps_is_as_it_was() -> None:
+    module = Counting(is_read=False)
+    model = tw.from_torch(module, [torch.ones(2)], dynamic=[["n"]])
+    assert module.calls == 0
+    assert model(torch.ones(3)).tolist() == [2, 2, 2]
+
+
+def test_results_that_depend_on_earlier_calls_or_on_chance() -> None:
+    module = Counting(is_read=True)
+    with pytest.raises(InvalidModelError, match=r"(?s)called again: result 0 .*in calls:"):
+        tw.from_torch(module, [torch.ones(2)], dynamic=[["n"]])
+    assert module.calls == 0
+    model = tw.from_torch(module, [torch.ones(2)], dynamic=[["n"]], compare=False)
+    assert model(torch.ones(3)).tolist() == [1, 1, 1]
+
+    class Noisy(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + torch.randn_like(x)
+
+    with pytest.raises(InvalidModelError, match=r"(?s)called again: .*random numbers"):
+        tw.from_torch(Noisy(), [torch.ones(50)])
+
+
+def test_complex_results_are_named() -> None:
+    class Transform(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.fft.fft(x)
+
+    with pytest.raises(InvalidModelError, match=r"(?s)result 0 is complex.*view_as_real"):
+        tw.from_torch(Transform(), [torch.randn(3, 4)])
+
+
+def test_what_is_no_example() -> None:
+    x: Any = torch.randn(3, 5)
+    wrong: list[Any] = [x, {"input": x}]
+    for args, why in zip(wrong, ("args cannot be a Tensor", "args cannot be a dict"), strict=True):
+        with pytest.raises(InputError, match=f"(?i){why}"):
+            tw.from_torch(perceptron(), args)
+    with pytest.raises(InputError, match="of type ndarray"):
+        tw.from_torch(perceptron(), [x.numpy()], dynamic=[["n", None]])
+
+
+def test_modules_that_were_exported_or_compiled_already() -> None:
+    x = torch.randn(3, 5)
+    exported: Any = torch.export.export(perceptron().eval(), (x,))
+    with pytest.raises(InputError, match="ExportedProgram is not a module"):
+        tw.from_torch(exported, [x])
+    assert tw.from_torch(exported.module(), [x])(x).shape == (3, 3)
+    with pytest.raises(InputError, match="before TorchScript"):
+        tw.from_torch(torch.jit.trace(perceptron().eval(), x), [x])
 
 
 def test_names_for_what_is_no_tensor() -> None:

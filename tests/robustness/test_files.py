@@ -179,6 +179,14 @@ def test_an_unknown_operator() -> None:
         tw.compile(made)
 
 
+def test_an_operator_of_a_layout_for_one_machine_says_what_to_do() -> None:
+    made = tiny_models.unary("Conv")
+    made.graph.node[0].domain = "com.microsoft.nchwc"
+    made.opset_import.add(domain="com.microsoft.nchwc", version=1)
+    with pytest.raises(UnsupportedError, match=r"(?s)nchwc::Conv \(1\).*ORT_ENABLE_EXTENDED"):
+        tw.compile(made)
+
+
 def test_an_operator_without_a_rule_is_refused_on_request() -> None:
     made = tiny_models.model(
         [helper.make_node("Det", ["x"], ["y"])],

@@ -134,6 +134,33 @@ def test_the_body_of_a_sequence_map_reads_values_from_around_it():
     np.testing.assert_array_equal(got, np.concatenate([feeds["x"], feeds["y"]]) + 4)
 
 
+def test_functions_in_bodies_may_be_listed_in_any_order():
+    imports = '<ir_version: 10, opset_import: ["" : 18, "own" : 1]>'
+    graph = """g (float[n] x, bool c) => (float[n] y) {
+        y = If(c)<
+            then_branch = a () => (float[n] p) { p = own.outer(x) },
+            else_branch = b () => (float[n] q) { q = Neg(x) }
+        >
+    }"""
+    own = '<domain: "own", opset_import: ["" : 18, "own" : 1]>'
+    outer = f"{own} outer (a) => (r) {{ t = own.inner(a)\n r = Mul(a, t) }}"
+    inner = f"{own} inner (a) => (r) {{ r = Neg(a) }}"
+    for functions in (f"{outer} {inner}", f"{inner} {outer}"):
+        compiled = tw.compile(onnx.parser.parse_model(f"{imports} {graph} {functions}"))
+        x = floats(3)
+        np.testing.assert_array_equal(compiled(x, np.array(True)), -x * x)
+
+
+def test_outputs_may_be_stated_without_a_type():
+    made = model("g (float[n] x) => (float[n] y) { t = Relu(x)\n y = Abs(t)\n s = Shape(x) }")
+    del made.graph.output[:]
+    made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ("y", "t", "s"))
+    found = tw.compile(made).run({"x": np.float32([-1, 2])})
+    assert {name: value.tolist() for name, value in found.items()} == {
+        "y": [0, 2], "t": [0, 2], "s": [2]
+    }  # fmt: skip
+
+
 def test_operands_of_two_types_are_named():
     text = "g (float[n] x, int64[n] i) => (float[n] y) { y = Div(x, i) }"
     with pytest.raises(InvalidModelError) as caught:

@@ -76,7 +76,7 @@ def test_the_memory_of_given_results_is_not_limited() -> None:
         (np.zeros((3, 1), np.float32), "axes"),
         (np.zeros(4, np.float32), "shape \\[4\\], but the result has \\[3\\]"),
         (np.zeros(6, np.float32)[::2], "row-major"),
-        (np.zeros(3, ">f4"), "float32"),
+        (np.zeros(3, ">f4"), "float32 in the other byte order"),
         (np.frombuffer(bytes(12), np.float32), "read-only"),
         (np.ma.masked_array(np.zeros(3, np.float32)), "MaskedArray"),
         ([1.0, 2.0, 3.0], "3 arrays"),

@@ -126,7 +126,8 @@ def as_writable(name: str, value: Any, dtype: str, rank: int, expected: str) -> 
         )
     problem = None
     if array.dtype != native_dtype(dtype):
-        problem = f"has elements of {array.dtype.name}, but the result has {dtype}"
+        order = "" if array.dtype.isnative else " in the other byte order"
+        problem = f"has elements of {array.dtype.name}{order}, but the result has {dtype}"
     elif array.ndim != rank:
         axes = format_count(array.ndim, "axis", "axes")
         problem = f"has {axes} {list(array.shape)}, but the result has {rank}"

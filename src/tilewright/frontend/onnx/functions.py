@@ -6,7 +6,8 @@ written into the body's nodes (in sub-graphs too) before it is read. Start with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import onnx
@@ -53,6 +54,28 @@ def _bind_nodes(nodes: Iterable[onnx.NodeProto], attributes: Attributes) -> None
         copies = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
         del node.attribute[:]
         node.attribute.extend(copies)
+
+
+def callees_first(functions: Iterable[onnx.FunctionProto]) -> list[onnx.FunctionProto]:
+    """The functions in an order in which each comes after those that it calls.
+
+    A model may list them in any order; the reference evaluator looks up only earlier ones.
+    """
+    own = {(function.domain, function.name): function for function in functions}
+    calls = {key: [k for k in _called(own[key].node) if k in own] for key in own}
+    try:
+        return [own[key] for key in TopologicalSorter(calls).static_order()]
+    except CycleError:  # of calls without end, which importing them tells
+        return list(own.values())
+
+
+def _called(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
+    """The domain and name of every operator, in sub-graphs too."""
+    for node in nodes:
+        yield node.domain, node.op_type
+        for attribute in node.attribute:
+            for graph in [attribute.g, *attribute.graphs]:
+                yield from _called(graph.node)
 
 
 def definition(

@@ -21,7 +21,7 @@ from tilewright.frontend.onnx.built_in import built_in_step
 from tilewright.frontend.onnx.control import Trial, result_types
 from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.finish import deciding_inputs, finished
-from tilewright.frontend.onnx.functions import bind, definition
+from tilewright.frontend.onnx.functions import bind, callees_first, definition
 from tilewright.frontend.onnx.gradient import gradient
 from tilewright.frontend.onnx.interface import check_output, make_inputs, negative_sizes
 from tilewright.frontend.onnx.opaque import OpaqueCall, opaque_nodes
@@ -441,7 +441,7 @@ class _Importer:
             use.operands,
             captured,
             self._payload_opsets(use.frame),
-            tuple(self._function(key, f) for key, f in self.model.functions.items())
+            tuple(callees_first(self._function(key, f) for key, f in self.model.functions.items()))
             if subgraphs(item)
             else (),
             tuple(stated_type(v) for v in item.outputs),

@@ -88,6 +88,11 @@ def _hint(unknown: Iterable[str]) -> str:
             "use the model as it was before ONNX Runtime's tools optimised or quantised it, or "
             "tell these to leave such operators out; the documentation lists those that are known"
         )
+    if any(name.startswith(f"{contributed.DOMAIN}.nchwc::") for name in unknown):
+        return (
+            "ONNX Runtime has chosen a layout for one machine, as ORT_ENABLE_ALL does it: use the "
+            "model as it was before, or save it with ORT_ENABLE_EXTENDED at most"
+        )
     return (
         "export with standard operators, add functions to the model that define these, or run the "
         "part of the model around them elsewhere"

@@ -285,12 +285,22 @@ def _check(proto: onnx.ModelProto) -> None:
             graph.input.append(
                 onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
+    for value in graph.output:
+        # Tools that make outputs of inner values often leave the type out; what is computed has it.
+        if not _is_typed(value.type):
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     for value in (*graph.input, *graph.output):
         # The checker demands shapes; models whose outputs have none are common.
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.shape.SetInParent()
     _set_aside(skeleton)
     onnx.checker.check_model(skeleton)
+
+
+def _is_typed(kind: onnx.TypeProto) -> bool:
+    if kind.HasField("tensor_type"):
+        return bool(kind.tensor_type.elem_type)
+    return kind.WhichOneof("value") is not None
 
 
 def _set_aside(proto: onnx.ModelProto) -> None:

@@ -15,8 +15,10 @@ from tilewright.support.errors import InputError, InvalidModelError
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-def rename(model: onnx_ir.Model, names: Sequence[Mapping[int, str]]) -> None:
+def rename(model: onnx_ir.Model, names: Sequence[Mapping[int, str]], prefix: str = "") -> None:
     """Give the axes of the inputs, and sizes that depend on them, the names that are wanted.
+
+    Names of weights lose ``prefix``.
 
     Raises InvalidModelError where the export has fixed an axis, InputError where it found that axes
     of different names are equally long.
@@ -37,6 +39,9 @@ def rename(model: onnx_ir.Model, names: Sequence[Mapping[int, str]]) -> None:
                     where=f"input {value.name}, axis {axis}",
                     hint="Give both axes one name",
                 )
+    for name, value in list(model.graph.initializers.items()):
+        if name.startswith(prefix) and name.removeprefix(prefix) not in model.graph.initializers:
+            value.name = name.removeprefix(prefix)
     for value in _values(model):
         if value.shape is not None:
             value.shape = onnx_ir.Shape([_renamed(size, chosen) for size in value.shape])
