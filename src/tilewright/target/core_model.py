@@ -41,6 +41,9 @@ PIECE_BYTES = 16  # of registers, within which instructions interleave elements 
 WORD_BYTES = 4  # of float32, and of the words of narrower elements that are as long as their sums
 LINE_ELEMENTS = LINE_BYTES // WORD_BYTES
 WIDE_LANES = WIDE_VECTOR_BYTES // WORD_BYTES  # elements of a word; of fewer it is not full
+# Rows a multiple of so many bytes apart fall into one or two sets of a first-level cache of 64: a
+# transposition that stores to eight of them at a time took twice as long on Zen 3.
+CLASHING_BYTES = 2048
 # Vectors side by side, so that what combines them does not wait for itself: as many as start while
 # one is under way, which is ``latency / addition`` of ``LoopCosts``. All cores that were measured
 # have 4 (3.9, 4.4 and 4.0), and code for a level is the same on all of them.
@@ -397,6 +400,12 @@ def usual_core(target: Target) -> CoreModel:
         dots=HALVED_DOTS if halved else WIDE_DOTS,
         loops=HALVED if halved else WIDE,
     )
+
+
+def spread_row(length: int, size: int) -> int:
+    """Elements of ``size`` bytes from row to row of so many, so that rows fall into many sets."""
+    clashes = length > 0 and length * size % CLASHING_BYTES == 0
+    return length + LINE_BYTES // size if clashes else length
 
 
 def vectors_together(functions: int, registers: int) -> int:

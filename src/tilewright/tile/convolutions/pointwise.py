@@ -41,7 +41,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.views import Index, linear, unflatten
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, symbol
-from tilewright.target.core_model import LISTED
+from tilewright.target.core_model import LISTED, spread_row
 from tilewright.tile.convolutions.gathered import longest_run
 from tilewright.tile.convolutions.lines import BlockLines
 from tilewright.tile.moves.transposes import SIZES, STRIP
@@ -117,13 +117,18 @@ def lower_turned(
     if not _fits(kernel.seed, lowering) or data.dtype.bytes not in SIZES:
         return None
     pixels = data.shape[0] * product(kernel.seed.shape[2:])
-    space = Workspace("pixels", data.dtype, pixels * data.shape[1])
+    space = Workspace("pixels", data.dtype, pixels * _pitch(data))
     computed = _product(kernel, lowering, tile, space, blocking or Blocking())
     if not _reads_constants(computed, ()):
         return None
     if is_pointwise(kernel.seed):
         return _transposed(kernel.seed, space), computed
     return _picked(kernel.seed, space, tile.room), computed
+
+
+def _pitch(data: Node) -> int:
+    """Elements from pixel to pixel of the copy that has the channels last."""
+    return spread_row(data.shape[1].value, data.dtype.bytes)
 
 
 def _fits(node: Node, lowering: Lowering) -> bool:
@@ -213,8 +218,8 @@ def _transposed(node: Node, space: Workspace) -> LoweredStep:
         image * channels * pixels + first,
         pixels,
         target,
-        (image * pixels + first) * channels,
-        channels,
+        (image * pixels + first) * _pitch(data),
+        constant(_pitch(data)),
         channels,
         minimum(pixels - first, STRIP),
     )
@@ -250,8 +255,8 @@ def _picked(node: Node, space: Workspace, room: int) -> LoweredStep:
     line = Loop("_x", constant(0), width, (Store(picked, place, pixel),))
     pick = Loop("_c", constant(0), channels, (Loop("_y", constant(0), count, (line,)),))
     turn = TransposeBlock(
-        picked, constant(0), count * width, target, (image * lines + first) * width * channels,
-        channels, channels, count * width,
+        picked, constant(0), count * width, target, (image * lines + first) * width * _pitch(data),
+        constant(_pitch(data)), channels, count * width,
     )  # fmt: skip
     body, grid = (pick, turn), (("_b", data.shape[0]), ("_t", ceil_div(lines, block)))
     work = estimate(grid, body).substitute({"_t": constant(0)})
@@ -270,7 +275,7 @@ def _product(
     frame, index = _frame(kernel, lowering, tile, blocking)
     sources: list[Source] = []
     pixels = TileBuffer("pixels", kernel.seed.dtype)
-    left = View(pixels, constant(0), frame.depth, constant(1))
+    left = View(pixels, constant(0), constant(_pitch(kernel.seed.inputs[0])), constant(1))
     step = assemble(frame, index, left, _weights(frame, sources), sources)
     program = replace(step.program, buffers=(pixels, *step.program.buffers))
     return LoweredStep(program, (space, *step.reads), step.writes)
