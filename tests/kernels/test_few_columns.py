@@ -252,3 +252,24 @@ def test_narrow_squares_store_whole_registers_of_pieces(
         if b.count(f"store <{lanes} x") == turns and b.count("shufflevector") == shuffles
     ]  # fmt: skip
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("along_target", [False, True])
+def test_small_squares_of_bytes_fill_registers(along_target: bool) -> None:
+    """Two squares of eight, beside or below each other, make eight registers of their columns."""
+    module = KernelModule("transpositions")
+    transpose_function(module, LEVELS["avx2"], DType.UINT8, along_target, words=False)
+    (shared,) = module.shared.values()
+    blocks = str(shared_module(shared)).split("br ")
+    tall = [b for b in blocks if b.count("store <16 x") == 8 and b.count("load <8 x") == 16]
+    wide = [b for b in blocks if b.count("store <8 x") == 16 and b.count("load <16 x") == 8]
+    assert len(tall) == len(wide) == 2, "of one band, and of several"
+
+
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT16])
+def test_pieces_of_every_shape_are_right(dtype: DType) -> None:
+    space = Space()
+    x = space.input("x", dtype, space.dimension("a"), space.dimension("b"))
+    graph = space.graph(node(Transpose((1, 0)), x))
+    sides = (0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 25, 67)
+    check(graph, [{"a": a, "b": b} for a in sides for b in sides], levels=("x86-64", "avx2"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import pytest
 
 from support.graph_kit import (
@@ -25,8 +27,9 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Kernel, kernel_of
 from tilewright.ir.primitives import Broadcast, Cast, Convolve
+from tilewright.ir.tile import Loop, Statement, TransposeBlock
 from tilewright.plan.greedy import plan_greedily
-from tilewright.shape import constant
+from tilewright.shape import Expr, constant
 from tilewright.target import Target, preset
 from tilewright.tile import lower
 from tilewright.tile.lower import lower_kernel
@@ -89,13 +92,44 @@ def always(kernel: Kernel, target: Target) -> bool:
     return True
 
 
+@pytest.mark.parametrize("kind", [DType.UINT8, DType.INT8])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("case", EVERY)
-def test_tiles_are_exact(case: WindowCase, last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_are_exact(
+    case: WindowCase, last: bool, kind: DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lower, "is_surely_best", always)
     space = Space()
-    graph = space.graph(quantised(space, case, last))
+    graph = space.graph(quantised(space, case, last, kind))
     assert_words(check(graph, rows(case), levels=TILED))
+
+
+@pytest.mark.parametrize("kind", [DType.UINT8, DType.INT8])
+def test_planes_are_turned_in_one_piece(kind: DType) -> None:
+    """All rows of a small image at once, on their way in and out, whose bytes may have a sign."""
+    space = Space()
+    graph = space.graph(quantised(space, CASES[0], False, kind))
+    (kernel,) = plan_greedily(graph).kernels
+    machine, tile = Machine(preset("zen3")), register_tile(LEVELS["avx2"])
+    lowered = lower_kernel(kernel, graph.scope, tile, machine=machine)
+    (tiles,) = (v for v in lowered.variants if v.name == "tiles")
+    blocks = [*turned(tiles.steps[0].program.body)]
+    assert [most_at_seven(size) for b in blocks for size in (b.columns, b.rows)] == [49, 8, 8, 49]
+
+
+def turned(body: Iterable[Statement]) -> Iterator[TransposeBlock]:
+    for statement in body:
+        if isinstance(statement, Loop):
+            yield from turned(statement.body)
+        elif isinstance(statement, TransposeBlock):
+            yield statement
+
+
+def most_at_seven(size: Expr) -> int:
+    """The size for maps of seven rows and columns, in whichever turn of one loop is the last."""
+    names = set(size.free_symbols) - {"h", "w"}
+    turns = [dict.fromkeys(names, 0)] + [{**dict.fromkeys(names, 0), name: 6} for name in names]
+    return max(size.evaluate({"h": 7, "w": 7, **turn}) for turn in turns)
 
 
 @pytest.mark.parametrize("kind", [DType.UINT8, DType.INT8])

@@ -22,8 +22,8 @@ from tilewright.shape import (
 )
 from tilewright.target.core_model import PIECE_BYTES, most_thin, thin_lanes
 
-# Elements of one byte are turned by pieces wherever they lie (``backend/cpu/transpose.py``); of two
-# bytes only where that pays, which is not modelled.
+# Elements of one byte are turned by pieces wherever they lie
+# (``backend/cpu/transposed_blocks.py``); of two bytes only where that pays, which is not modelled.
 ALWAYS_PIECES_BYTES = 1
 MOST_TURNED_BYTES = 8  # bytes of the largest element, and of the longest run that is turned as one
 # Of an element of another run to one of a vector that is loaded and stored.

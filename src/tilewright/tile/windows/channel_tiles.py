@@ -34,6 +34,7 @@ from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
+    equal,
     less,
     less_equal,
     maximum,
@@ -49,6 +50,7 @@ from tilewright.tile.windows.group_geometry import (
     OUTPUTS,
     blocks_of,
     channels_come_first,
+    fits_body,
     group_vectors,
     is_free_of,
     made_beside,
@@ -100,6 +102,10 @@ class ChannelTiles(LaneLoops):
         self.band_bytes = self.height * line_bytes
         self.band = self._scratch(self.members * self.height * self.pitch)
         self.sums = self._scratch(self.made * COLUMNS)
+        # Results with the channels first before they are turned: narrow ones of all rows.
+        made, room = kernel.outputs[0].dtype, self.made * self.most_rows * COLUMNS
+        is_narrow = not self.channels_last and made.bytes < self.summed.bytes
+        self.results = self._scratch(room, made) if is_narrow else self.sums
         self.reached = self._read(ceil_div(self.columns, OUTPUTS) * OUTPUTS)
         origin = self.column * self.geometry.strides[-1] - self.geometry.low[-1]
         size = self.geometry.operand.shape[self.geometry.lead + self.last]
@@ -276,14 +282,29 @@ class ChannelTiles(LaneLoops):
                 place = self._line(number, above)
                 for taps in blocks_of(self.steps, outputs, apart, self.free, self.beside):
                     self._along(taps, lambda first, count: lines(lambda tap: self._tile(
-                        (place, tap), (made, number), first, count, start, outputs)))  # fmt: skip
+                        (place, [tap]), (made, number), first, count, start, outputs)))  # fmt: skip
 
             self.each(self.members, member)
 
         def nested(start: Expr, outputs: int, made: Expr) -> None:
             """All taps of one tile after the other: its sums stay in registers."""
-            cleared(start, outputs, made)
-            summed(start, outputs, made, lambda body: self.loop(begin, end, most, body))
+
+            def partly(_: Expr) -> None:
+                cleared(start, outputs, made)
+                summed(start, outputs, made, lambda body: self.loop(begin, end, most, body))
+
+            def whole(_: Expr) -> None:
+                lines = self._line(constant(0), above), [*map(constant, range(most))]
+                self._tile(lines, (made, constant(0)), constant(0), self.steps, start, outputs,
+                           (begin, end))  # fmt: skip
+
+            of_tile = self.steps, outputs, apart, self.free, self.beside
+            if self.members > 1 or not fits_body(most, *of_tile):
+                partly(start)
+                return
+            is_whole = equal(end - begin, most)
+            self.loop(0, is_whole, 1, whole)
+            self.loop(is_whole, 1, 1, partly)
 
         if self._is_near():
             self._tiles(nested)
@@ -326,41 +347,52 @@ class ChannelTiles(LaneLoops):
         self.loop(0, number, number, lambda n: body(first + n * count, count))
 
     def _tile(
-        self, line: tuple[Expr, Expr], channel: tuple[Expr, Expr], first: Expr, count: int,
-        start: Expr, outputs: int,
+        self, lines: tuple[Expr, Sequence[Expr]], channel: tuple[Expr, Expr], first: Expr,
+        count: int, start: Expr, outputs: int, begun: tuple[Expr, Expr] | None = None,
     ) -> None:  # fmt: skip
-        """Some taps of a line, for neighbouring outputs.
+        """Some taps of lines, for neighbouring outputs.
 
-        The ``line`` are the first vector of the first line, and which one it is, the ``channel``
-        which one is made of a group, and of which member.
+        The ``lines`` are the first vector of the first one, and which ones they are, the
+        ``channel`` which one is made of a group, and of which member. Sums go on from those in
+        scratch, or begin as those of all lines that are ``begun``.
         """
-        geometry, (above, tap) = self.geometry, line
-        stride, dilation = self.output_step, self.tap_step
-        place = above + tap * ((geometry.dilations[0] if self.last else 0) * self.pitch)
-        base = place + start * stride + first * dilation
-        made, member = channel
-        outer = [member, tap] if self.last else [member]
+        (above, taps), made = lines, channel[0]
         tile = [(m, o) for m in range(self.beside) for o in range(outputs)]
         at = [(made + m) * COLUMNS + start + o for m, o in tile]
 
         def body(lane: Expr) -> None:
-            sums = {t: self.at(self.sums, a, lane) for t, a in zip(tile, at, strict=True)}
-            pairs = [
-                (o * stride + t * dilation, o, t) for o in range(outputs) for t in range(count)
-            ]
-            near = {place: self.at(self.band, base + place, lane) for place, _, _ in pairs}
-            for place, o, t in sorted(pairs):
-                read = near[place]
-                for m in range(self.beside):
-                    index = (self.block, made + m, *outer, first + t, lane)
-                    weight = self.lowering.value(self.weights, index)
-                    sums[m, o] = self.lowering.let(
-                        Apply(self.adding, (read, weight, sums[m, o]), self.summed)
-                    )
+            sums = {
+                t: self._start(begun, made + t[0], lane) if begun else self.at(self.sums, a, lane)
+                for t, a in zip(tile, at, strict=True)
+            }
+            for tap in taps:
+                place = above + tap * (
+                    (self.geometry.dilations[0] if self.last else 0) * self.pitch
+                )
+                base = place + start * self.output_step + first * self.tap_step
+                self._add(sums, (base, tap), channel, (first, count), lane)
             for a, value in zip(at, sums.values(), strict=True):
                 self.put(self.sums, a, lane, value)
 
         self.vector(body)
+
+    def _add(
+        self, sums: dict[tuple[int, int], Value], line: tuple[Expr, Expr],
+        channel: tuple[Expr, Expr], block: tuple[Expr, int], lane: Expr,
+    ) -> None:  # fmt: skip
+        """Add a block of taps of a line, whose vectors begin there, to the sums of a tile."""
+        (base, tap), (made, member), (first, count) = line, channel, block
+        outer = [member, tap] if self.last else [member]
+        places = {(o * self.output_step + t * self.tap_step, o, t)
+                  for _, o in sums for t in range(count)}  # fmt: skip
+        near = {place: self.at(self.band, base + place, lane) for place, _, _ in places}
+        for place, o, t in sorted(places):
+            for m in range(self.beside):
+                index = (self.block, made + m, *outer, first + t, lane)
+                weight = self.lowering.value(self.weights, index)
+                sums[m, o] = self.lowering.let(
+                    Apply(self.adding, (near[place], weight, sums[m, o]), self.summed)
+                )
 
     # ------------------------------------------------------------ results
 
@@ -395,9 +427,9 @@ class ChannelTiles(LaneLoops):
 
     def _leave(
         self, sums: tuple[TileBuffer, Expr], vectors: int, output: Node, first: Sequence[Expr],
-        channels: tuple[int, Expr],
+        channels: tuple[int, Expr], rows: Expr | int = 1,
     ) -> None:  # fmt: skip
-        """Turn a row of sums, of ``vectors`` for each pixel, into results with the channels first.
+        """Turn rows of sums, of ``vectors`` for each pixel, into results with the channels first.
 
         They begin at ``first``, with so many ``channels`` at a distance.
         """
@@ -406,7 +438,7 @@ class ChannelTiles(LaneLoops):
         self.lowering.emit(
             TransposeBlock(
                 *sums, constant(vectors * self.lanes), self.targets[output], offset,
-                product(output.shape[2:]) * distance, self.columns, count,
+                product(output.shape[2:]) * distance, self.columns * rows, count,
             )
         )  # fmt: skip
 
@@ -430,29 +462,38 @@ class ChannelTiles(LaneLoops):
         return together
 
     def _turned_results(self, made: Expr, row: Expr, rows: list[Expr]) -> None:
-        """Results with the channels first: one channel of each group."""
+        """Results with the channels first: one channel of each group.
+
+        Rows that follow each other in memory are turned together, unless as wide as their sums.
+        """
         lowering, (output,) = self.lowering, self.kernel.outputs
-        base = made * COLUMNS
+        is_whole, most = constant(0), 1
+        if self.results is not self.sums:
+            is_whole, most = equal(self.columns, self.seed.shape[-1]), self.most_rows
+        before = select(is_whole, row, 0)
+        base = (made * most) * COLUMNS + before * self.columns
 
         def pixel(x: Expr) -> None:
             def body(lane: Expr) -> None:
                 channel = (self.group + lane) * self.made + made
                 place = (self.batch, channel, *rows, self.column + x)
-                full = self._finish(place, self.at(self.sums, base + x, lane))
+                full = self._finish(place, self.at(self.sums, made * COLUMNS + x, lane))
                 value = lowering.value(output, full)
                 self.is_same &= is_free_of(value, (row, x), self.sums)
-                self.put(*self._result(base + x), lane, value)
+                self.put(self.results, base + x, lane, value)
 
             self.channels(self.count, 1, body)
 
         self.loop(0, self.columns, COLUMNS, pixel)
-        first = (self.group * self.made + made, *rows)
-        buffer, place = self._result(base)
-        self._leave((buffer, place * self.lanes), 1, output, first, (self.made, self.count))
-
-    def _result(self, vector: Expr) -> tuple[TileBuffer, Expr]:
-        """Where results are before they are turned: in the place of a vector of sums."""
-        return self.sums, vector
+        first = self.group * self.made + made, *(index - before for index in rows)
+        place = (made * most) * (COLUMNS * self.lanes)
+        is_last = equal(row + 1, self.rows)
+        self.loop(
+            0, select(is_whole, is_last, 1), 1,
+            lambda _: self._leave(
+                (self.results, place), 1, output, first, (self.made, self.count), before + 1
+            ),
+        )  # fmt: skip
 
 
 __all__ = ["ChannelTiles"]

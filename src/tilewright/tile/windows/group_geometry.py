@@ -87,6 +87,18 @@ def blocks_of(
     return [block for block in found if block[1]]
 
 
+def fits_body(
+    lines: int, taps: int, outputs: int, apart: tuple[int, int], free: int, beside: int
+) -> bool:
+    """Whether a loop body has so many lines of taps, between which sums need not be stored.
+
+    Registers have to hold the weights of all taps of a line. See :func:`blocks_of`.
+    """
+    if lines * taps * outputs * beside > TOGETHER or lines < 2:
+        return False
+    return len(blocks_of(taps, outputs, apart, free, beside)) == 1
+
+
 def group_vectors(weights: Node, groups: int, lanes: int) -> Node:
     """Constant weights [channel, member, kernel…] as [block, made, member, kernel…, lane].
 

@@ -48,7 +48,7 @@ def _takes_pairs(kernel: Kernel, lowering: Lowering, sums: PairedSums) -> bool:
     primitive = kernel.seed.primitive
     if isinstance(primitive, Convolve) and primitive.channels_last:
         return plain
-    return plain and len(kernel.outputs) == 1 and sums.data in lowering.memory
+    return plain and len(kernel.outputs) == 1 and sums.stored in lowering.memory
 
 
 def _is_fit(kernel: Kernel, target: Target) -> bool:

@@ -18,9 +18,20 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Convolve
 from tilewright.ir.scalar import MULTIPLY_ADD_PAIRS
-from tilewright.ir.tile import Apply, Convert, Literal, TileBuffer, TransposeBlock, Value
+from tilewright.ir.tile import Apply, Convert, Literal, TransposeBlock, Value
 from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, ceil_div, constant, less, product, select
+from tilewright.rewrite.quantised import OFFSET
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    equal,
+    less,
+    maximum,
+    minimum,
+    product,
+    select,
+)
 from tilewright.target import Target
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.channel_tiles import ChannelTiles
@@ -36,12 +47,17 @@ class PairTiles(ChannelTiles):
     def __init__(
         self, kernel: Kernel, lowering: Lowering, target: Target, sums: PairedSums
     ) -> None:
-        self.paired = sums
+        primitive = kernel.seed.primitive
+        assert isinstance(primitive, Convolve)
+        # Bytes that are turned as they lie keep their sign: words hold either kind.
+        is_signed = not primitive.channels_last and sums.stored.dtype is DType.INT8
+        self.kind = DType.INT8 if is_signed else DType.UINT8
+        self.paired = replace(sums, zero=sums.zero - OFFSET) if is_signed else sums
         super().__init__(kernel, lowering, target)
         self.geometry = replace(self.geometry, operand=sums.data)
         self.width = self._read(constant(COLUMNS)).value
-        self.lines = self._scratch(self.height * self.width, DType.UINT8)
-        self.results = self._scratch(self.made * COLUMNS, kernel.outputs[0].dtype)
+        self.lines = self._scratch(self.height * self.width, self.kind)
+        self.inner = self.end - self.begin
         self.starts = self._starts()
         self.whole: dict[Index, Value] = {}
         give_integers(kernel, lowering, self.whole.get)
@@ -76,32 +92,37 @@ class PairTiles(ChannelTiles):
         return last + (self.geometry.dilations[-1] + 1)
 
     def neutral(self) -> Value:
-        return Literal(self.paired.zero, DType.UINT8)
+        return Literal(self.paired.zero, self.kind)
 
     # ------------------------------------------------------------ copies
 
-    def _copied(self, row: Expr) -> None:
-        base = row * self.width
+    def _copies(self, inside: Expr) -> None:
+        """The pixels inside, row after row: those that follow each other in memory in one piece."""
         partly = less(self.count, self.lanes)
-        for begin, end in (
-            (constant(0), select(partly, self.reached, self.begin)),
-            (select(partly, self.reached, self.end), self.reached),
-        ):
-            self.clear(self.lines, begin, end, self.width, base)
-        rows = self._place_of(row)
-        operand = self.geometry.operand
+        self.clear(self.lines, constant(0), select(partly, inside * self.inner, 0),
+                   self.height * self.width, constant(0))  # fmt: skip
         if self.channels_last:
-            self.loop(self.begin, self.end, self.width, lambda x: self._bytes(x, base + x, rows))
+            self.loop(0, inside, self.height, self._copied)
             return
-        place = (self.batch, self.group, *rows, self.origin + self.begin)
+        is_whole = equal(self.inner, self.geometry.operand.shape[-1])
+        self.loop(0, select(is_whole, minimum(inside, 1), inside), self.height,
+                  lambda row: self._turned_rows(row, select(is_whole, inside, 1)))  # fmt: skip
+
+    def _turned_rows(self, row: Expr, rows: Expr) -> None:
+        operand = self.paired.stored
+        place = (self.batch, self.group, *self._place_of(row), self.origin + self.begin)
         self.lowering.emit(
             TransposeBlock(
                 self.lowering.buffer(operand),
                 self.lowering.scope.resolve(linear(place, operand.shape)),
-                product(operand.shape[2:]), self.lines, (base + self.begin) * self.lanes,
-                constant(self.lanes), self.count, self.end - self.begin,
+                product(operand.shape[2:]), self.lines, row * self.inner * self.lanes,
+                constant(self.lanes), self.count, rows * self.inner,
             )
         )  # fmt: skip
+
+    def _copied(self, row: Expr) -> None:
+        base, rows = row * self.inner - self.begin, self._place_of(row)
+        self.loop(self.begin, self.end, self.width, lambda x: self._bytes(x, base + x, rows))
 
     def _bytes(self, x: Expr, vector: Expr, rows: list[Expr]) -> None:
         """A pixel of data that has its channels last."""
@@ -114,18 +135,38 @@ class PairTiles(ChannelTiles):
         self.channels(self.count, 1, copy)
 
     def _prepare(self, inside: Expr) -> None:
+        """Words of all rows: of two pixels inside, of one beside the border, and beyond it."""
         words = self._vectors(ceil_div(self.columns, OUTPUTS) * OUTPUTS)
+        far, resolve = self.geometry.dilations[-1], self.lowering.scope.resolve
+
+        def first(pixel: Expr) -> Expr:
+            """The first word that begins at such a pixel or behind it."""
+            return resolve(minimum(words, maximum(0, ceil_div(pixel, self._pixels))))
+
+        low, no_low = first(self.begin), first(self.end)
+        high, no_high = first(self.begin - far), first(self.end - far)
 
         def line(row: Expr) -> None:
-            self.loop(0, words, self.pitch, lambda x: self.vector(lambda lane: word(row, x, lane)))
+            def pixel(x: Expr, lane: Expr) -> Value:
+                return self.at(self.lines, row * self.inner - self.begin + x, lane)
 
-        def word(row: Expr, x: Expr, lane: Expr) -> None:
-            first = row * self.width + x * self._pixels
-            pair = (
-                self.at(self.lines, place, lane)
-                for place in (first, first + self.geometry.dilations[-1])
-            )
-            self.put(self.band, row * self.pitch + x, lane, word_of(*pair))
+            def made(begin: Expr, end: Expr, is_low: bool, is_high: bool) -> None:
+                def word(x: Expr, lane: Expr) -> None:
+                    place = x * self._pixels
+                    halves = (
+                        pixel(at, lane) if is_inside else self.neutral()
+                        for at, is_inside in ((place, is_low), (place + far, is_high))
+                    )
+                    self.put(self.band, row * self.pitch + x, lane, word_of(*halves))
+
+                self.loop(begin, end, self.pitch,
+                          lambda x: self.vector(lambda lane: word(x, lane)))  # fmt: skip
+
+            made(constant(0), low, False, False)
+            made(high, minimum(low, no_high), False, True)
+            made(low, no_high, True, True)
+            made(maximum(low, no_high), no_low, True, False)
+            made(no_low, words, False, False)
 
         self.loop(0, inside, self.height, line)
 
@@ -141,9 +182,6 @@ class PairTiles(ChannelTiles):
     def note(self, place: Index, value: Value) -> None:
         self.whole[place] = value
         super().note(place, Convert(value, self.seed.dtype))
-
-    def _result(self, vector: Expr) -> tuple[TileBuffer, Expr]:
-        return self.results, vector
 
 
 __all__ = ["PairTiles"]

@@ -29,9 +29,13 @@ Whole = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
 
 @dataclass(frozen=True)
 class PairedSums:
-    """Bytes without a sign, the byte that means 0, and whole weights [channel, kernel…]."""
+    """Bytes without a sign, the byte that means 0, and whole weights [channel, kernel…].
+
+    The bytes are ``stored`` as they are, or less 128 with a sign.
+    """
 
     data: Node
+    stored: Node
     zero: int
     weights: Whole
 
@@ -76,7 +80,8 @@ def paired_sums(kernel: Kernel) -> PairedSums | None:
     zero = int(point.item()) + (OFFSET if found.data.dtype is DType.INT8 else 0)
     if not 0 <= zero <= LARGEST:
         return None
-    return PairedSums(without_sign(found).data, zero, weights[:, 0].astype(np.int32))
+    data = without_sign(found).data
+    return PairedSums(data, found.data, zero, weights[:, 0].astype(np.int32))
 
 
 def integers(array: Whole) -> Node:
@@ -85,10 +90,13 @@ def integers(array: Whole) -> Node:
 
 
 def word_of(low: Value, high: Value) -> Value:
-    """The word of two bytes."""
-    halves = [Convert(byte, DType.INT32) for byte in (low, high)]
-    upper = Apply("shift_left", (halves[1], Literal(HALF_WORD, DType.INT32)), DType.INT32)
-    return Apply("bitwise_or", (halves[0], upper), DType.INT32)
+    """The word of two bytes, with a sign or without."""
+    lower, upper = (Convert(byte, DType.INT32) for byte in (low, high))
+    if low.dtype is DType.INT8:
+        mask = Literal((1 << HALF_WORD) - 1, DType.INT32)
+        lower = Apply("bitwise_and", (lower, mask), DType.INT32)
+    upper = Apply("shift_left", (upper, Literal(HALF_WORD, DType.INT32)), DType.INT32)
+    return Apply("bitwise_or", (lower, upper), DType.INT32)
 
 
 def give_integers(
