@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from support import guarded, turns
-from tilewright.backend.cpu.machine import LEVELS, host_level
+from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
 from tilewright.backend.cpu.program import CompiledProgram, build_program
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
@@ -47,6 +47,9 @@ Sizes = Mapping[str, int]
 FLOATS = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64)
 F32, F64, I64, BOOL = DType.FLOAT32, DType.FLOAT64, DType.INT64, DType.BOOL
 BOTH_LEVELS = tuple(dict.fromkeys(("x86-64", host_level().name)))
+VECTOR_LEVELS = tuple(
+    level.name for level in host_levels() if level.name in ("avx2", "avx512")
+)  # of those that this machine runs
 # The tiles and vectors of AVX-512, each vector made of two, for machines without it.
 WIDE = "avx512 on avx2"
 WIDE_LEVEL = replace(
@@ -291,6 +294,12 @@ class Compiled:
         return guarded.execute(made.program, made.image, made.constants, inputs, sizes, **options)
 
 
+def here(levels: Sequence[str]) -> tuple[str, ...]:
+    """What stands for some levels on this machine: AVX-512's tiles on AVX2 where it has no more."""
+    wide = "avx512" if "avx512" in VECTOR_LEVELS else WIDE
+    return tuple(wide if level == "avx512" else level for level in levels)
+
+
 VARIANTS = (
     {"at_end": True, "poison": 0xFF, "pieces": 1},
     {"at_end": False, "poison": 0xA5, "pieces": 3},
@@ -309,13 +318,14 @@ def check(
 ) -> Compiled:
     """Compile once, and compare at every size, level and placement of memory.
 
-    Without ``levels`` quick tests have both, and slow ones take turns with them (see ``turns``).
-    The last level is run by the runtime, too, if it has its name.
+    Without ``levels`` quick tests have both, and slow ones take turns with them (see ``turns``);
+    those that are given become levels of this machine (see ``here``). The last one is run by
+    the runtime, too, if it has its name.
 
     ``length`` is the number of roundings behind one result (of a reduction: its length), ``scale``
     the magnitude of values on the way to it where that is larger than the results'.
     """
-    levels = turns.taken(BOTH_LEVELS) if levels is None else levels
+    levels = turns.taken(BOTH_LEVELS) if levels is None else here(levels)
     compiled = Compiled(graph, levels, plan)
     for sizes in cases:
         inputs = inputs_at(graph, sizes, fill)

@@ -7,6 +7,7 @@ import pytest
 from onnx import parser
 
 import tilewright
+from support.graph_kit import VECTOR_LEVELS
 from tilewright.cost.loops import loop_price
 from tilewright.cost.machine import Machine
 from tilewright.ir.dtype import DType
@@ -73,7 +74,7 @@ def test_what_is_stored_is_priced_by_the_vector() -> None:
     assert made[0] < made[1] < 4 * made[0], "twice as many elements, and a permutation of each"
 
 
-@pytest.mark.parametrize("level", ["avx2", "avx512"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("element", ["float", "double", "uint8", "float16"])
 @pytest.mark.parametrize("times", [(2, 2), (3, 2), (1, 4)])
 def test_rows_of_any_length(level: str, element: str, times: tuple[int, int]) -> None:

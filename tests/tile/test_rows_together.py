@@ -10,6 +10,7 @@ import pytest
 from onnx import parser
 
 import tilewright
+from support.graph_kit import VECTOR_LEVELS
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import Gather, Input, Map
@@ -67,7 +68,7 @@ def test_fewer_rows_than_a_task_makes_leave_it_to_the_axis_outside() -> None:
     assert program.grid[1][1] is constant(ROWS - 1)
 
 
-@pytest.mark.parametrize("level", ["avx2", "avx512"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 def test_any_number_of_rows(level: str) -> None:
     text = """rows (float[n,height,width] x, int64[picks] i) => (float[n,height,picks] y) {
         y = Gather<axis = 2>(x, i)
@@ -82,7 +83,7 @@ def test_any_number_of_rows(level: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", ["avx2", "avx512"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize("scale", [2.0, 0.5])
 def test_any_number_of_resized_rows(level: str, scale: float) -> None:
     text = f"""resized (float[n,height,width] x) => (float[n,a,b] y)

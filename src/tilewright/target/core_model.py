@@ -405,7 +405,7 @@ def usual_core(target: Target) -> CoreModel:
 def spread_row(length: int, size: int) -> int:
     """Elements of ``size`` bytes from row to row of so many, so that rows fall into many sets."""
     clashes = length > 0 and length * size % CLASHING_BYTES == 0
-    return length + LINE_BYTES // size if clashes else length
+    return length + spread_elements(size) if clashes else length
 
 
 def vectors_together(functions: int, registers: int) -> int:

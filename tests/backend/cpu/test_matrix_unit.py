@@ -110,6 +110,7 @@ def test_only_named_levels_and_targets_have_tiles(monkeypatch: pytest.MonkeyPatc
     assert not machine.host_level("uint8").matrix and not machine.host_level("bfloat16").matrix
 
 
+@runs_wide
 def test_few_rows_of_zeros_are_zero(software: str) -> None:
     graph = product(U8, 64, 40)
     check(graph, [{"m": 3}], fill=lambda _, t, s: np.zeros(s, t.numpy), levels=(software,))

@@ -7,12 +7,13 @@ import pytest
 from onnx import parser
 
 import tilewright
+from support.graph_kit import VECTOR_LEVELS
 
 HEAD = '<ir_version: 10, opset_import: ["": 18]>'
 SPECIAL = (0.5, 1.5, -0.5, -1.5, -0.0, 1e9, -1e9, 2.0**31, -(2.0**31), 3e38, np.inf, -np.inf)
 
 
-@pytest.mark.parametrize("level", ["avx2", "avx512"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize(("element", "zero"), [("uint8", z) for z in (0, 1, 110, 128, 255)]
                          + [("int8", z) for z in (-128, 0, 5)])  # fmt: skip
 def test_any_number_becomes_the_nearest_byte(level: str, element: str, zero: int) -> None:
