@@ -110,7 +110,8 @@ def test_an_encoder_that_is_optimised_and_quantised(tmp_path: Path) -> None:
     _agree(path, _sentences(np.int64), 1e-5)
     narrow = tmp_path / "quantised.onnx"
     options = {"DefaultTensorType": TensorProto.FLOAT}
-    tools.quantize_dynamic(path, narrow, extra_options=options)
+    # Of seven bits, as ONNX Runtime's products of bytes saturate on processors without VNNI.
+    tools.quantize_dynamic(path, narrow, reduce_range=True, extra_options=options)
     assert _operators(narrow)["QAttention"] == 2
     _agree(narrow, _sentences(np.int64), 1e-5, "x86-64")
 

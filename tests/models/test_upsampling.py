@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+from support.graph_kit import VECTOR_LEVELS
 
 Array = np.ndarray[Any, Any]
 
@@ -54,7 +55,7 @@ def expected(
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("level", ["avx512", "avx2"])
+@pytest.mark.parametrize("level", VECTOR_LEVELS)
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding", "groups"),
     [(4, 2, 1, 1), (2, 2, 0, 1), (3, 2, 1, 2), (16, 8, 4, 4), (2, 3, 0, 1)],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.operator_harness import Array, fission, run
-from support.runtime_peer import DOMAIN, check_contributed
+from support.runtime_peer import DOMAIN, byte_range, check_contributed
 from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError
 
@@ -93,13 +93,14 @@ def test_attention_with_a_past(form: str) -> None:
 @pytest.mark.parametrize("per_column", [False, True])
 def test_attention_of_bytes(per_column: bool) -> None:
     random = np.random.default_rng(8)
+    low, high = byte_range(np.int8)
     scale = np.linspace(0.01, 0.02, 24) if per_column else np.array(0.01)
     scale = scale.astype(np.float32)
 
     def operands(batch: int, length: int) -> Operands:
         return [
             random.integers(0, 256, (batch, length, 8)).astype(np.uint8),
-            random.integers(-128, 128, (8, 24)).astype(np.int8), _floats(24, seed=2),
+            random.integers(low, high + 1, (8, 24)).astype(np.int8), _floats(24, seed=2),
             np.array(0.01, np.float32),
             scale,
             _mask("keys", batch, length, length), np.array(128, np.uint8),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.operator_harness import Array, fission
-from support.runtime_peer import DOMAIN, check_contributed
+from support.runtime_peer import DOMAIN, byte_range, check_contributed
 from tilewright.ops.record import NoRule
 
 pytestmark = pytest.mark.peers
@@ -18,8 +18,8 @@ PAIRS = [(np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8)]
 
 
 def _bytes(dtype: Any, *shape: int, seed: int = 0) -> Array:
-    limits = np.iinfo(dtype)
-    made = np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape)
+    low, high = byte_range(dtype)
+    made = np.random.default_rng(seed).integers(low, high + 1, shape)
     return np.asarray(made).astype(dtype)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.operator_harness import Array, compare, fission, run
-from support.runtime_peer import DOMAIN, model_of, runtime
+from support.runtime_peer import DOMAIN, byte_range, model_of, runtime
 from tilewright.ops.reference import evaluate_payload
 from tilewright.support.errors import InvalidModelError
 
@@ -26,10 +26,10 @@ def _operands(
     steps: int, batch: int, directions: int, dtype: Any, by_gate: bool, seed: int = 0
 ) -> list[Array | None]:
     random = np.random.default_rng(seed)
-    limits = np.iinfo(dtype)
+    limits, (low, high) = np.iinfo(dtype), byte_range(dtype)
 
     def weights(depth: int) -> Array:
-        made = random.integers(limits.min, limits.max + 1, (directions, depth, 4 * HIDDEN))
+        made = random.integers(low, high + 1, (directions, depth, 4 * HIDDEN))
         return np.asarray(made).astype(dtype)
 
     def floats(*shape: int, scale: float = 1.0) -> Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.cost import Machine, combination_cycles, function_cycles, score_cycles
+from tilewright.ir.decay import DECAY, decays
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import (
@@ -116,6 +117,7 @@ class QuickPrices:
         costs, dtype = self._machine.core.loops, node.inputs[0].dtype
         match node.primitive:
             case Map(function=function):
+                function = DECAY if decays(node) else function
                 return function_cycles(costs, function, dtype, lanes)[0]
             case Reduce(kind=kind):
                 return combination_cycles(costs, kind, dtype)

@@ -212,8 +212,8 @@ class ExportedModule:
             raise InvalidModelError(
                 f"the module gives other results when it is called again: {what}",
                 where=type(self._module).__name__,
-                hint=f"Results may depend on {source}: make that an argument, and a result where a "
-                "call changes it. compare=False compiles what a first call does",
+                hint=f"make {source}, on which results may depend, an argument, and a result where "
+                "a call changes it; compare=False compiles what a first call does",
             )
         return first
 
