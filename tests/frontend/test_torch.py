@@ -273,7 +273,7 @@ def test_what_a_module_keeps_is_as_it_was() -> None:
 
 def test_results_that_depend_on_earlier_calls_or_on_chance() -> None:
     module = Counting(is_read=True)
-    with pytest.raises(InvalidModelError, match=r"(?s)called again: result 0 .*in calls:"):
+    with pytest.raises(InvalidModelError, match=r"(?s)called again: result 0 .*in calls,"):
         tw.from_torch(module, [torch.ones(2)], dynamic=[["n"]])
     assert module.calls == 0
     model = tw.from_torch(module, [torch.ones(2)], dynamic=[["n"]], compare=False)
