@@ -11,7 +11,7 @@ from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.shape import Expr, ceil_div, less, maximum, select
 
 SWEEPS = 2  # over the scores of a block, between the products
-COPIED_ROWS = 64  # of a block, so that values are copied for them: a fiftieth of both products
+COPIED_ROWS = 32  # of a block, so that values are copied for them: a twentieth of both products
 SIMPLE_OPERATIONS = 2  # of a score: less the maximum, and added to the total
 
 
