@@ -48,8 +48,11 @@ CLASHING_BYTES = 2048
 # one is under way, which is ``latency / addition`` of ``LoopCosts``. All cores that were measured
 # have 4 (3.9, 4.4 and 4.0), and code for a level is the same on all of them.
 VECTORS_TOGETHER = 4
-FUNCTION_REGISTERS = 12  # that the constants of a function take while a loop computes it
-VALUE_REGISTERS = 4  # of each vector on the way through one
+# Registers while a loop computes a function, counted for the exponential of a softmax: eleven
+# constants and the maximum of the row; and of each vector an argument, its whole part, its rest and
+# the polynomial.
+FUNCTION_REGISTERS = 12
+VALUE_REGISTERS = 4
 # Of packed panels that stay in the first-level cache beside what else tiles read, and of results of
 # a product that stay in the second one until the next kernel reads them. Code for a level is the
 # same on all cores. They are not measured apart: five eighths of 32 KiB, and half of 1 MiB.
