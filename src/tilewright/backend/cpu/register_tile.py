@@ -26,6 +26,7 @@ from tilewright.ir.tile import LINE_BYTES
 from tilewright.target.core_model import copies_of, tallest
 
 MANY_SUMS = 16  # of a tile: with more, LLVM spills some where steps are unrolled
+RUN_LINES = 3  # of a run that are asked for: after so many, hardware has seen where it goes
 EVERY_STEP = (1 << 63) - 1  # the largest word: more than there are along any depth
 
 
@@ -330,6 +331,7 @@ class TileLoop:
                 place = self.scalar.gep(gathered.following, DType.INT64, number)
                 shift = self.scalar.load(place, DType.INT64)
                 self.rows, self.right = [self._after(head, shift) for head in heads], right
+                self._ask_for_run(heads, gathered, number)
                 return self._steps(carried)
             place = builder.mul(number, gathered.following)
             places = self._places(self.scalar.gep(gathered.table, DType.INT64, place))
@@ -339,6 +341,25 @@ class TileLoop:
             return self._unless(self._are_equal(places), carried)
 
         return carrying(self.builder, "run", (word(0), gathered.runs, word(1)), copies, body)
+
+    def _ask_for_run(self, heads: Sequence[ir.Value], gathered: Gathered, number: ir.Value) -> None:
+        """Ask for the first lines of the run that comes next, of all rows, if it has several.
+
+        Behind the last one that is the first one, which the tile of the next panel reads again.
+        Hardware has seen too little of a row when its run ends, and then waits for the second-level
+        cache at every line; of longer runs it foresees what follows.
+        """
+        builder, line = self.builder, LINE_BYTES // self.shape.dtype.bytes
+        with builder.if_then(builder.icmp_signed(">", self.operands.steps, word(line))):
+            after = builder.add(number, word(1))
+            inside = builder.icmp_signed("<", after, gathered.runs)
+            after = builder.select(inside, after, word(0))
+            place = self.scalar.gep(gathered.following, DType.INT64, after)
+            shift = self.scalar.load(place, DType.INT64)
+            for head in heads:
+                for asked in range(RUN_LINES):
+                    beside = builder.add(shift, word(asked * LINE_BYTES))
+                    self.scalar.prefetch(self._after(head, beside))
 
     def _unless(self, skipped: ir.Value, carried: list[Sums]) -> list[Sums]:
         """The sums after all of k, or as they are where it is ``skipped``."""
