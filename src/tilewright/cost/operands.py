@@ -413,13 +413,15 @@ def block_moves_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Exp
     """Picoseconds of what each block is loaded with before its products, and stored after them.
 
     Those are tables of where rows lie and copies of lines, which every block of columns makes anew,
-    and results that are turned on their way out.
+    and results that are turned on their way out. Of few rows it is short runs that are moved.
     """
+    rows = maximum(blocks.rows, 1)
     loads, stores = (
-        statement_cycles(_over_all_blocks(nest, moves), machine, nest.batch)
+        statement_cycles(_over_all_blocks(nest, moves, rows), machine, nest.batch)
         for moves in (nest.blocks.load, nest.blocks.store)
     )
-    return (loads * maximum(blocks.columns, 1) + stores) * machine.picoseconds(1) // 1000
+    cycles = rows * (loads * maximum(blocks.columns, 1) + stores)
+    return cycles * machine.picoseconds(1) // 1000
 
 
 def runs_time(nest: ProductNest, machine: Machine) -> Expr:
@@ -457,11 +459,14 @@ def apart_lines_time(nest: ProductNest, machine: Machine, apart: int) -> Expr:
     return batch_size(nest) * nest.k * tiles * shown
 
 
-def _over_all_blocks(nest: ProductNest, moves: Sequence[Statement]) -> tuple[Statement, ...]:
-    """What is moved for a block, as if one block were all of the product."""
+def _over_all_blocks(
+    nest: ProductNest, moves: Sequence[Statement], rows: Expr | int = 1
+) -> tuple[Statement, ...]:
+    """What is moved for a block, as if one of so many blocks of ``rows`` had all the rest."""
     bounds: dict[str, Expr] = {}
     for axis in (nest.rows, nest.columns, nest.depth):
         bounds |= {str(axis.begin): constant(0), str(axis.end): axis.extent}
+    bounds[str(nest.rows.end)] = ceil_div(nest.rows.extent, rows)
     return ExpressionMap.substitution(bounds).statements(moves)
 
 

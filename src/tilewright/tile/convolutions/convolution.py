@@ -25,6 +25,7 @@ from tilewright.tile.convolutions.channel_lines import PackedLines
 from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_last
 from tilewright.tile.convolutions.phase_lines import PhaseLines, shares_lines
 from tilewright.tile.convolutions.pointwise import listed_variant, turned_way
+from tilewright.tile.convolutions.whole_windows import windows_way
 from tilewright.tile.convolutions.winograd import winograd_variants
 from tilewright.tile.narrow import converted, meetings, narrow_kernel
 from tilewright.tile.passes.masks import with_masks
@@ -74,6 +75,8 @@ def lower_convolution(
     if primitive.channels_last:
         direct = _direct_variants(kernel, fresh, tile, choice)
         direct = (*direct, *_turned_first(kernel, tile, choice))
+        copied = windows_way(kernel, fresh, tile, machine)
+        direct = (*direct, *(choice.blocked_variants([copied]) if copied else ()))
         direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
         others = () if direct_only else winograd_variants(kernel, fresh, tile, machine)
         narrow = _narrow_variants(kernel, fresh().scope, tile, machine, narrower)
