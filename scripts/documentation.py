@@ -62,10 +62,11 @@ How every operator of ONNX (opset {newest}) is executed. *Compiled* means that a
 primitives; *by its definition* that ONNX defines it by other operators, which are compiled;
 *in the runtime* that the runtime computes it itself, in C++, as it finds out how large its results
 are, or sorts; *reference evaluator* that it runs in Python on the ONNX reference evaluator: right,
-but slow, unless all its operands are constants: then it runs when compiling. The last column quotes
-the reasons for which a rule leaves a form of its operator to the reference evaluator. `tilewright
-inspect MODEL` tells for each node of a model what happens to it, and why. Models of opsets below
-{oldest} are lifted to it first.
+but slow, unless all its operands are constants: then it runs when compiling. So does every operator
+on strings and, but for constant weights, on floats of 8 and numbers of 4 bits and less. The last
+column quotes the reasons for which a rule leaves a form of its operator to the reference evaluator.
+`tilewright inspect MODEL` tells for each node of a model what happens to it, and why. Models of
+opsets below {oldest} are lifted to it first.
 """
 
 
@@ -83,6 +84,10 @@ these, and so from tilewright, in some corners:
   reference and scikit-learn; ONNX Runtime takes the largest value with its sign.
 - `LinearClassifier` with one score for two classes, which nothing transforms: the other class has
   its negative, as in the reference; ONNX Runtime gives what it lacks to 1.
+- `GridSample` by cubic interpolation with `padding_mode="border"`: of each neighbour outside, the
+  nearest element inside is taken, as by PyTorch and ONNX Runtime; the reference moves the position.
+- `MaxUnpool` with an `output_shape`: positions count in the tensor that the attributes give, as in
+  the reference and ONNX's own test data; in ONNX Runtime they count in the one of that shape.
 """
 
 

@@ -83,6 +83,24 @@ def test_no_rows_have_no_class(dtype):
     assert evaluate_payload(model, [np.ones((3, 2), np.float32)])[1].shape == (3, 2)
 
 
+def test_trees_of_no_rows_have_no_scores():
+    tensor, float_ = helper.make_tensor, onnx.TensorProto.FLOAT
+    node = NODE(
+        "TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", n_targets=2, tree_roots=[0],
+        nodes_featureids=[0], nodes_modes=tensor("modes", onnx.TensorProto.UINT8, [1], [0]),
+        nodes_splits=tensor("splits", float_, [1], [0.5]), nodes_truenodeids=[0],
+        nodes_falsenodeids=[1], nodes_trueleafs=[1], nodes_falseleafs=[1],
+        leaf_targetids=[0, 1], leaf_weights=tensor("weights", float_, [2], [1.0, 2.0]),
+    )  # fmt: skip
+    graph = helper.make_graph([node], "g", [value("x")], [value("y")])
+    opsets = [helper.make_opsetid("ai.onnx.ml", 5), helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opsets).SerializeToString()
+    (none,) = evaluate_payload(model, [np.empty((0, 3), np.float32)])
+    assert (none.shape, none.dtype) == ((0, 2), np.float32)
+    (some,) = evaluate_payload(model, [np.array([[0, 9], [1, 9]], np.float32)])
+    assert some.tolist() == [[1, 0], [0, 2]]
+
+
 def test_chances_of_three_classes_are_those_of_libsvm():
     random = np.random.default_rng(3)
     onnxruntime = pytest.importorskip("onnxruntime")

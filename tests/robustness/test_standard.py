@@ -303,3 +303,41 @@ def test_a_size_of_too_many_steps_for_the_limit_of_recursion_says_what_to_do() -
     with pytest.raises(UnsupportedError, match="limit on recursion") as caught:
         tw.compile(model(graph), levels=["x86-64"])
     assert "sys.setrecursionlimit" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", [0, onnx.TensorProto.FLOAT])
+def test_an_output_that_is_an_input_has_its_type(kind: int) -> None:
+    proto = model("g (float[n] x) => (x, float[n] y) { y = Neg(x) }")
+    if kind:
+        proto.graph.output[0].type.tensor_type.elem_type = kind
+    kept = proto.SerializeToString()
+    got = tw.compile(proto).run({"x": floats(3)})
+    np.testing.assert_array_equal(got["x"], floats(3))
+    assert proto.SerializeToString() == kept
+
+
+@pytest.mark.parametrize("outputs", ["float[n] y", "float[n] y, string[k] z"])
+def test_a_loop_carries_strings_whether_they_are_read_or_not(outputs: str) -> None:
+    text = f"""g (float[n] x, int64 turns, string[k] s) => ({outputs}) {{
+        y, z = Loop(turns, , x, s)<
+            body = b (int64 i, bool c, float[n] a, string[k] t) => (bool d, float[n] p, string[k] q)
+            {{ d = Identity(c)  p = Neg(a)  q = Identity(t) }}
+        >
+    }}"""
+    feed = {"x": floats(3), "turns": np.array(3), "s": np.array(["a", "b"], object)}
+    got = tw.compile(model(text)).run(feed)
+    np.testing.assert_array_equal(got["y"], -feed["x"])
+    assert [*got.get("z", feed["s"])] == ["a", "b"]
+
+
+def test_bands_of_frequencies_may_be_counted_in_a_call() -> None:
+    text = """g (int64 bands, int64 points, int64 rate) => (y)
+        <float low = {20.0}, float high = {3000.0}> {
+            m = MelWeightMatrix(bands, points, rate, low, high)
+            y = Neg(m)
+        }"""
+    feeds = [
+        {"bands": np.array(b), "points": np.array(p), "rate": np.array(8000)}
+        for b, p in ((8, 16), (1, 9))
+    ]
+    assert_as_reference(text, *feeds)

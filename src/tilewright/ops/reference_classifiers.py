@@ -1,4 +1,4 @@
-"""Classifiers of ai.onnx.ml where onnx's reference evaluator fails or is wrong.
+"""Classifiers and trees of ai.onnx.ml where onnx's reference evaluator fails or is wrong.
 
 ``CLASSIFIERS`` stand in for the operators of their names. May import numpy and onnx.
 """
@@ -12,6 +12,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.aionnxml import (
     op_linear_classifier,
     op_svm_classifier,
+    op_tree_ensemble,
     op_tree_ensemble_classifier,
 )
 
@@ -81,6 +82,7 @@ CLASSIFIERS = tuple(
         (
             op_linear_classifier.LinearClassifier,
             SVMClassifier,
+            op_tree_ensemble.TreeEnsemble,
             op_tree_ensemble_classifier.TreeEnsembleClassifier,
         ),
     )

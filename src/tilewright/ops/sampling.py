@@ -117,8 +117,10 @@ def _returned(builder: Builder, position: Node, length: Node, manner: Sampling) 
         "logical_or", builder.map("less", position, low), builder.map("less", high, position)
     )
     if manner.padding == "border":
-        last = builder.subtract(length, 1.0)
-        moved = builder.minimum(builder.maximum(position, 0.0), last)
+        # Neighbours are moved to the border one by one: a position that has none inside stays.
+        before, behind = (-2.0, 1.0) if manner.mode == "cubic" else (0.0, -1.0)
+        last = builder.add(length, behind)
+        moved = builder.minimum(builder.maximum(position, before), last)
     else:
         span = builder.subtract(high, low)
         span = builder.select(builder.map("less", 0.0, span), span, 1.0)

@@ -1,4 +1,4 @@
-"""Result types that onnx's inference cannot tell: of If, Loop, Scan, TopK, and scores of rows.
+"""Result types that onnx's inference cannot tell: of bodies, what is selected, scores of rows.
 
 A body is imported on trial with parameters of the operands' types; what its outputs turn out to
 be tells the types of the results. ``Trial`` is that import; it returns None where it fails. Start
@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import onnx
 import onnx_ir
 
+from tilewright.frontend.onnx.tensor_types import element_type
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import TensorType
 from tilewright.ir.symbolic import integer_contents
-from tilewright.shape import Expr, Scope
+from tilewright.shape import Expr, Scope, constant
 
 # Operators with bodies, and the attributes that hold these.
 BODIES: Mapping[str, tuple[str, ...]] = {
@@ -46,6 +48,12 @@ def result_types(
             return _loop(operands, attributes, trial, scope)
         case "Scan":
             return _scan(operands, attributes, trial)
+        case "Compress":
+            return _compress(operands, attributes, scope)
+        case "MelWeightMatrix":
+            return _mel_weights(operands, attributes, scope)
+        case "NonMaxSuppression":
+            return [TensorType(DType.INT64, (scope.fresh("selected"), constant(3)))]
         case "TopK":
             return _top_k(operands, attributes, scope)
         case "LinearClassifier" | "SVMClassifier" | "TreeEnsembleClassifier":
@@ -67,6 +75,31 @@ def _top_k(operands: Sequence[Node | None], attributes: dict[str, Any], scope: S
     known = [] if wanted is None or wanted.size != 1 else [*wanted.reshape(-1)]
     sizes[axis] = scope.resolve(known[0]) if known else scope.fresh("topk")
     return [TensorType(kind, tuple(sizes)) for kind in (data.dtype, DType.INT64)]
+
+
+def _compress(operands: Sequence[Node | None], attributes: dict[str, Any], scope: Scope) -> Types:
+    """Some of the elements, or of what lies along an axis; onnx tells it from opset 11 on."""
+    data, axis = operands[0] if operands else None, attributes.get("axis")
+    if data is None or (axis is not None and not -data.rank <= axis < data.rank):
+        return []
+    sizes = [scope.fresh("selected")] if axis is None else list(data.shape)
+    if axis is not None:
+        sizes[axis] = scope.fresh("selected")
+    return [TensorType(data.dtype, tuple(sizes))]
+
+
+def _mel_weights(
+    operands: Sequence[Node | None], attributes: dict[str, Any], scope: Scope
+) -> Types:
+    """[frequencies, bands]; onnx tells it of constants only."""
+    contents = [None if o is None else integer_contents(o) for o in operands[:2]]
+    bands, points = (None if c is None or c.size != 1 else c.reshape(-1)[0] for c in contents)
+    sizes = (
+        scope.fresh("frequencies") if points is None else scope.resolve(points // 2 + 1),
+        scope.fresh("bands") if bands is None else scope.resolve(bands),
+    )
+    kind = int(attributes.get("output_datatype", onnx.TensorProto.FLOAT))
+    return [TensorType(element_type(kind, "MelWeightMatrix"), sizes)]
 
 
 def _classes(operands: Sequence[Node | None], attributes: dict[str, Any], scope: Scope) -> Types:
@@ -149,7 +182,7 @@ def _loop_types(
 def _carried(
     state: Node, before: TensorType | Node, after: TensorType | None, scope: Scope
 ) -> TensorType | None:
-    if isinstance(before, Node) or after is None or len(after.shape) != state.rank:
+    if after is None or after.dtype is not state.dtype or len(after.shape) != state.rank:
         return None
     sizes = [
         start if mine is its else scope.fresh("loop")

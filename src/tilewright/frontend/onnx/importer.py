@@ -255,9 +255,10 @@ class _Importer:
             if not value.name:
                 continue
             made = outputs[index] if index < len(outputs) else None
-            if made is None:
+            if made is not None:
+                frame.values[value] = made
+            elif value.uses() or value.is_graph_output():
                 raise InvalidModelError(f"there is no output {index}", where=where)
-            frame.values[value] = made
 
     def _outputs(
         self, item: onnx_ir.Node, frame: CallFrame, where: str, operands: tuple[Node | None, ...]

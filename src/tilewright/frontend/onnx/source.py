@@ -31,6 +31,7 @@ from tilewright.frontend.onnx.external import (
 from tilewright.frontend.onnx.initializers import cut_out, is_plain, put_back
 from tilewright.ir.mapped import map_file
 from tilewright.ops.contributed import ADDED, DOMAIN
+from tilewright.ops.record import find_operator
 from tilewright.ops.schema import find_schema
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 from tilewright.support.files import MODEL, require
@@ -178,7 +179,7 @@ def _from_proto(proto: onnx.ModelProto, where: str, folder: Path | None) -> Load
     _check_maps(proto.graph)
     check_initializers(proto, where, folder)
     with third_party("the model cannot be read", where=where, hint=_EXPORT):
-        proto = _normalised(proto, where, folder)
+        proto = _typed_outputs(_normalised(proto, where, folder))
         _check(proto)
         model = onnx_ir.from_proto(proto)
     attach(model, folder)
@@ -241,6 +242,21 @@ def _normalised(proto: onnx.ModelProto, where: str, folder: Path | None) -> onnx
     return copy
 
 
+def _typed_outputs(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in which outputs that are inputs have their types; onnx-ir has one for both."""
+    given = {value.name: value.type for value in proto.graph.input}
+    outputs = [v for v in proto.graph.output if v.name in given]
+    bare = {v.name for v in outputs if _says_less(v.type, given[v.name])}
+    if not bare:
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for value in copy.graph.output:
+        if value.name in bare:
+            value.type.CopyFrom(given[value.name])
+    return copy
+
+
 def _is_sparse(attribute: onnx.AttributeProto) -> bool:
     """Whether this is the attribute of a Constant that holds a sparse tensor."""
     return attribute.name == "sparse_value" and attribute.HasField("sparse_tensor")
@@ -297,6 +313,14 @@ def _check(proto: onnx.ModelProto) -> None:
     onnx.checker.check_model(skeleton)
 
 
+def _says_less(kind: onnx.TypeProto, other: onnx.TypeProto) -> bool:
+    """Whether a type lacks its element type, or a shape that another one of the same has."""
+    if not _is_typed(kind):
+        return True
+    own, full = kind.tensor_type, other.tensor_type
+    return own.elem_type == full.elem_type and full.HasField("shape") > own.HasField("shape")
+
+
 def _is_typed(kind: onnx.TypeProto) -> bool:
     if kind.HasField("tensor_type"):
         return bool(kind.tensor_type.elem_type)
@@ -304,15 +328,26 @@ def _is_typed(kind: onnx.TypeProto) -> bool:
 
 
 def _set_aside(proto: onnx.ModelProto) -> None:
-    """Put what ONNX Runtime adds to the standard domain into its own, which onnx does not check."""
+    """Put what onnx's checker refuses and a rule has into ONNX Runtime's domain, which it passes.
+
+    That is what ONNX Runtime adds to the standard domain, and operators that ONNX has given up at
+    an opset, as GroupNormalization between 18 and 20, which models of that time hold.
+    """
     opsets = {o.domain: o.version for o in proto.opset_import}
     standard = opsets.get("", opsets.get("ai.onnx", 1))
     waiting, moved = [proto.graph], False
     while waiting:
         for node in waiting.pop().node:
             waiting += [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
-            is_added = node.domain in ("", "ai.onnx") and node.op_type in ADDED
-            if is_added and find_schema("", node.op_type, standard) is None:
+            if node.domain in ("", "ai.onnx") and _is_odd(node.op_type, standard):
                 node.domain, moved = DOMAIN, True
     if moved and DOMAIN not in opsets:
         proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+
+
+def _is_odd(name: str, opset: int) -> bool:
+    """Whether there is a rule for an operator that is not one of ONNX's at this opset, or was."""
+    schema = find_schema("", name, opset)
+    if schema is None:
+        return name in ADDED
+    return schema.deprecated and find_operator("", name, opset) is not None
