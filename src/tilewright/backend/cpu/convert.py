@@ -164,8 +164,7 @@ class Converter:
         """The same for integers whose ends are floats: limited before it is converted.
 
         AVX2 narrows whole numbers by instructions that saturate, which LLVM takes where it sees the
-        ends again; otherwise it picks their lower bytes out. Of numbers without a sign it would
-        then take no more at a time than a register has words, which is slower.
+        ends again; otherwise it picks their lower bytes out.
         """
         build = self.builder
         is_nan = build.fcmp_unordered("uno", value, value)
@@ -174,7 +173,7 @@ class Converter:
             end = splat_constant(value.type, float(limit))
             limited = build.select(build.fcmp_ordered(beyond, limited, end), end, limited)
         whole = build.fptosi(limited, self.single.int_type)
-        return self._narrowed(whole, target, self.level.isa == "avx2" and target.is_signed)
+        return self._narrowed(whole, target, self.level.isa == "avx2")
 
     def _from_integer(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
         kind = register_type(target, self.lanes)
