@@ -161,7 +161,11 @@ class Converter:
         return build.select(above, splat_constant(kind, high), whole)
 
     def _saturate_narrow(self, value: ir.Value, target: DType) -> ir.Value:
-        """The same for integers whose ends are floats: limited before it is converted."""
+        """The same for integers whose ends are floats: limited before it is converted.
+
+        AVX2 narrows whole numbers by instructions that saturate, which LLVM takes where it sees the
+        ends again; otherwise it picks their lower bytes out.
+        """
         build = self.builder
         is_nan = build.fcmp_unordered("uno", value, value)
         limited = build.select(is_nan, splat_constant(value.type, 0.0), value)
@@ -169,7 +173,7 @@ class Converter:
             end = splat_constant(value.type, float(limit))
             limited = build.select(build.fcmp_ordered(beyond, limited, end), end, limited)
         whole = build.fptosi(limited, self.single.int_type)
-        return build.trunc(whole, register_type(target, self.lanes))
+        return self._narrowed(whole, target, self.level.isa == "avx2")
 
     def _from_integer(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
         kind = register_type(target, self.lanes)
