@@ -26,6 +26,7 @@ from tilewright.target.core_model import (
     FEWEST_REGISTERS,
     LEAST_SQUARE,
     LEAST_VECTOR_BYTES,
+    NEAR_SOURCE_BYTES,
     PAGE_BYTES,
     PIECE_BYTES,
     WIDE_LANES,
@@ -217,7 +218,8 @@ class BlockWriter:
         """All squares by ``turn``, band by band.
 
         Two at a time make whole lines, more where rows of the target share sets of the cache. Where
-        rows are far apart and no whole lines, one, as few of them are to share such sets.
+        rows are far apart and no whole lines, one, as few of them are to share such sets. What is
+        far away keeps two of whole vectors: memory is the limit, which sees fewer rows at a time.
         """
         banded, size = (
             (self.rows, self.tall) if not self.along_target else (self.columns, self.wide)
@@ -259,7 +261,10 @@ class BlockWriter:
         step = builder.select(builder.or_(is_short, is_whole), two, word(self.tall))
         if size == 1 or self.level.vector_bytes >= LINE_BYTES:
             return step
-        return builder.select(self._clash(), word(CLASHING_BAND_BYTES // size), step)
+        span = builder.mul(self.rows, self.source_row)
+        is_near = builder.icmp_signed("<=", span, word(NEAR_SOURCE_BYTES // size))
+        taller = builder.and_(self._clash(), builder.or_(is_near, builder.not_(is_whole)))
+        return builder.select(taller, word(CLASHING_BAND_BYTES // size), step)
 
     def _clash(self) -> ir.Value:
         """Whether rows of the target, and not those of the source, share sets of the cache."""
