@@ -178,6 +178,11 @@ def test_run_refuses(command: Command, folder: Path, arguments: tuple[str, ...],
     assert why in " ".join(result.err.split())
 
 
+def test_run_names_a_file_that_is_missing_before_inputs(command: Command, folder: Path) -> None:
+    result = command("run", folder / "missing.tw")
+    assert "There is no such file" in result.err and "inputs" not in result.err
+
+
 @pytest.mark.parametrize(
     "dim", ["batch", "batch=", "batch=x", "batch=1..", "batch=1..4%0", "b=4..1"]
 )

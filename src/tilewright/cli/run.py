@@ -33,6 +33,7 @@ from tilewright.cli.output import Output, table
 from tilewright.cli.usage import UsageError, as_usage
 from tilewright.cli.writing import ARRAYS, replacing, writable
 from tilewright.runtime.model import CompiledModel
+from tilewright.support.files import ARTIFACT, MODEL, require
 from tilewright.support.text import distinct, format_seconds
 
 Array = np.ndarray[Any, Any]
@@ -67,6 +68,7 @@ def run(
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     if not inputs and random is None:
+        require(path, ARTIFACT, MODEL)  # a path that is wrong is the first thing to mend
         raise UsageError(
             "The inputs are missing",
             hint="Write --input x=x.npy for each input, or --random batch=2,seq=17",
