@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,9 +14,14 @@ from llvmlite import ir
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.library import compile_module
 from tilewright.backend.cpu.machine import LEVELS, Level, host_level
-from tilewright.backend.cpu.register_tile import TileOperands, TileShape, most_rows
-from tilewright.backend.cpu.shared import KernelModule
-from tilewright.backend.cpu.tile_functions import TILE_PLACE, call_sums, store_sums
+from tilewright.backend.cpu.register_tile import RUN_LINES, TileOperands, TileShape, most_rows
+from tilewright.backend.cpu.shared import KernelModule, shared_function, shared_module
+from tilewright.backend.cpu.tile_functions import (
+    TILE_PLACE,
+    call_sums,
+    store_sums,
+    tile_function,
+)
 from tilewright.ir.dtype import DType
 from tilewright.runtime import _native
 from tilewright.target.core_model import WIDE_VECTOR_BYTES
@@ -100,6 +106,17 @@ def test_every_tile(level: Level) -> None:
     for number, shape in enumerate(wanted):
         for depth in DEPTHS:
             _check(tiles, level, shape, depth, np.random.default_rng(number))
+
+
+@pytest.mark.parametrize("shifted", [True, False])
+def test_tiles_ask_for_the_next_run_of_their_rows(shifted: bool) -> None:
+    """Where a short table lists the runs of all rows; other rows take longer runs."""
+    shape = TileShape(DType.FLOAT32, 6, 2, 1, 16, gathered=True, shifted=shifted)
+    module = KernelModule("tiles")
+    shared_function(module, tile_function(LEVELS["avx2"], shape))
+    (shared,) = module.shared.values()
+    asked = re.findall(r"call void @.?llvm\.prefetch", str(shared_module(shared)))
+    assert len(asked) == (shape.height * RUN_LINES if shifted else 0)
 
 
 def _check(
