@@ -44,8 +44,9 @@ WIDE_LANES = WIDE_VECTOR_BYTES // WORD_BYTES  # elements of a word; of fewer it 
 # Rows a multiple of so many bytes apart fall into one or two sets of a first-level cache of 64: a
 # transposition that stores to eight of them at a time took twice as long on Zen 3.
 CLASHING_BYTES = 2048
-# Of a matrix up to which taller bands of its transposition gain where such rows are written (Zen 3:
-# 1.07 to 1.45 times as fast up to 4 million bytes, 0.85 to 0.9 from 6.6 million on).
+# Bytes of a matrix with rows of whole vectors up to which its transposition to rows that fall into
+# the same sets gains by taller bands (Zen 3, rows of 1,024 elements and more: 1.07 to 1.45 times as
+# fast up to 4 million bytes, mostly 0.85 to 0.9 from 6.6 million on).
 NEAR_SOURCE_BYTES = 1 << 22
 # Vectors side by side, so that what combines them does not wait for itself: as many as start while
 # one is under way, which is ``latency / addition`` of ``LoopCosts``. All cores that were measured

@@ -5,15 +5,11 @@ from __future__ import annotations
 import pytest
 
 from support.graph_kit import F32, Space, check
-from tilewright.backend.cpu.generate import CodeGenerator
-from tilewright.backend.cpu.level_tiles import register_tile
+from support.kernel_modules import modules_of_variants
 from tilewright.backend.cpu.machine import LEVELS, assembly
-from tilewright.backend.cpu.shared import KernelModule
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import Cast, Map
-from tilewright.plan.greedy import plan_greedily
-from tilewright.tile.lower import lower_kernel
 
 NARROW = [DType.INT8, DType.UINT8, DType.INT16]
 
@@ -25,26 +21,11 @@ def narrowed(dtype: DType) -> Graph:
     return space.graph(node(Cast(dtype), node(Map("absolute"), x)))
 
 
-def modules(dtype: DType, name: str) -> list[KernelModule]:
-    """What is written for the variants of a conversion at a level."""
-    graph, level = narrowed(dtype), LEVELS[name]
-    (kernel,) = plan_greedily(graph).kernels
-    made: list[KernelModule] = []
-    for variant in lower_kernel(kernel, graph.scope, register_tile(level)).variants:
-        code, module = CodeGenerator(level), KernelModule("kernels")
-        for step in variant.steps:
-            code.add(step.program)
-        for unit in code.units.values():
-            unit.write(module)
-        made.append(module)
-    return made
-
-
 @pytest.mark.parametrize("dtype", NARROW)
 def test_numbers_are_packed(dtype: DType) -> None:
     """Their lower bytes are not picked out one by one."""
     instruction = {1: "vpacksswb" if dtype.is_signed else "vpackuswb", 2: "vpackssdw"}[dtype.bytes]
-    for module in modules(dtype, "avx2"):
+    for module in modules_of_variants(narrowed(dtype), "avx2"):
         text = assembly(module, LEVELS["avx2"])
         assert instruction in text and "vpunpckldq" not in text
 
@@ -54,7 +35,7 @@ def test_numbers_are_packed(dtype: DType) -> None:
 ])  # fmt: skip
 def test_bytes_of_floats_fill_registers(level: str, dtype: DType, whole: bool) -> None:
     """Where LLVM would fill a part of one; a part of a register is left to it."""
-    for module in modules(dtype, level):
+    for module in modules_of_variants(narrowed(dtype), level):
         assert (".vectors" in str(module)) is whole
 
 

@@ -110,7 +110,7 @@ def test_every_tile(level: Level) -> None:
 
 @pytest.mark.parametrize("shifted", [True, False])
 def test_tiles_ask_for_the_next_run_of_their_rows(shifted: bool) -> None:
-    """Where a short table lists the runs of all rows; other rows take longer runs."""
+    """Where a short table lists the runs of all rows; with one of every run it gained nothing."""
     shape = TileShape(DType.FLOAT32, 6, 2, 1, 16, gathered=True, shifted=shifted)
     module = KernelModule("tiles")
     shared_function(module, tile_function(LEVELS["avx2"], shape))

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.byte_loops import write_byte_loop
 from tilewright.backend.cpu.checked_loops import is_by_elements
 from tilewright.backend.cpu.code_product import CodeShape, code_product_function
 from tilewright.backend.cpu.cover import stepping
@@ -31,7 +32,6 @@ from tilewright.backend.cpu.row_loops import RowLoop, row_loop, write_row_loop
 from tilewright.backend.cpu.running import running_step, write_running
 from tilewright.backend.cpu.search_loops import write_sought
 from tilewright.backend.cpu.streams import streamed_loop
-from tilewright.backend.cpu.table_loops import write_table_loop
 from tilewright.backend.cpu.transposed_runs import write_transposed
 from tilewright.ir.scalar import ADDING
 from tilewright.ir.stage_axis import NEVER, Role, StageAxis
@@ -390,7 +390,7 @@ class FunctionFrame:
 
     def usual(self, loop: Loop, begin: ir.Value, end: ir.Value) -> None:
         """The iterations in [begin, end) of a loop that reduces nothing."""
-        self._iterations(loop, write_table_loop(self, loop, (begin, end)), [], masked=False)
+        self._iterations(loop, write_byte_loop(self, loop, (begin, end)), [], masked=False)
 
     def _end_of_vectors(self, begin: ir.Value, end: ir.Value) -> ir.Value:
         """Where the last of the vectors ends that are taken several at a time."""

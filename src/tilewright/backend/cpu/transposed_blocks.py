@@ -218,8 +218,8 @@ class BlockWriter:
         """All squares by ``turn``, band by band.
 
         Two at a time make whole lines, more where rows of the target share sets of the cache. Where
-        rows are far apart and no whole lines, one, as few of them are to share such sets. What is
-        far away keeps two of whole vectors: memory is the limit, which sees fewer rows at a time.
+        rows are far apart and no whole lines, one, as few of them are to share such sets. A large
+        matrix whose rows are whole vectors has two in any case, with which it was faster.
         """
         banded, size = (
             (self.rows, self.tall) if not self.along_target else (self.columns, self.wide)
@@ -276,7 +276,7 @@ class BlockWriter:
     def _band(
         self, first: ir.Value, step: ir.Value, turn: Callable[[ir.Value, ir.Value], None]
     ) -> None:
-        """One or two squares along one axis, and all along the other."""
+        """The squares of a band along one axis, and all along the other."""
         axes = [(self.rows, self.tall), (self.columns, self.wide)]
         (banded, side), (other, length) = axes[::-1] if self.along_target else axes
         limits = [self.builder.sub(banded, word(side)), self.builder.sub(other, word(length))]

@@ -339,14 +339,14 @@ def _set_aside(proto: onnx.ModelProto) -> None:
     while waiting:
         for node in waiting.pop().node:
             waiting += [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
-            if node.domain in ("", "ai.onnx") and _is_odd(node.op_type, standard):
+            if node.domain in ("", "ai.onnx") and _is_set_aside(node.op_type, standard):
                 node.domain, moved = DOMAIN, True
     if moved and DOMAIN not in opsets:
         proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
 
 
-def _is_odd(name: str, opset: int) -> bool:
-    """Whether there is a rule for an operator that is not one of ONNX's at this opset, or was."""
+def _is_set_aside(name: str, opset: int) -> bool:
+    """Whether a rule has an operator that ONNX does not have at this opset, or has given up."""
     schema = find_schema("", name, opset)
     if schema is None:
         return name in ADDED

@@ -18,7 +18,7 @@ from tilewright.ir.tile import Load, Loop, Statement, Store, View
 from tilewright.ir.views import linear, unflatten
 from tilewright.shape import Expr, constant, product, symbol
 from tilewright.target.core_model import spread_row
-from tilewright.tile.convolutions.lines import BlockLines, merges_taps, stays_inside
+from tilewright.tile.convolutions.lines import BlockLines, stays_inside
 from tilewright.tile.products.block_sizes import row_block
 from tilewright.tile.products.contraction import assemble, packed_operand
 from tilewright.tile.products.frame import (
@@ -26,7 +26,6 @@ from tilewright.tile.products.frame import (
     Frame,
     RegisterTile,
     declare,
-    elements_per_word,
 )
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.tiles import kernel_tiles
@@ -58,8 +57,7 @@ def _lie_apart(node: Node, lowering: Lowering) -> bool:
     """Whether no element of the data of a Convolve is in two windows, and none outside of it."""
     primitive, weights = node.primitive, node.inputs[1]
     assert isinstance(primitive, Convolve)
-    plain = merges_taps(node) and all(dilation == 1 for dilation in primitive.dilations)
-    plain = plain and elements_per_word(node) == 1 and primitive.sums is None
+    plain = primitive.sums is None and max(primitive.groups, *primitive.dilations) == 1
     if not plain or not isinstance(weights.primitive, Constant):
         return False
     taps = [size.value for size in weights.shape[2:]]

@@ -2,7 +2,7 @@
 
 LLVM's vectoriser would look up every lane by itself, and take no more floats at a time than a
 register has where a function of such a register is called, as for their rounding: of the bytes that
-it stores then most of the register is empty. Start with :func:`write_table_loop`.
+it stores then most of the register is empty. Start with :func:`write_byte_loop`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.ir.tile_walk import is_side_by_side, looks_up_bytes, own_values,
 Bounds = tuple[ir.Value, ir.Value]
 
 
-def write_table_loop(frame: Scalars, loop: Loop, bounds: Bounds) -> Bounds:
+def write_byte_loop(frame: Scalars, loop: Loop, bounds: Bounds) -> Bounds:
     """The vectors of a loop, and the bounds of what is left of it.
 
     All is left of a loop without lookups or bytes of floats, or where no instruction is made for
@@ -72,4 +72,4 @@ def _lanes(frame: Scalars, loop: Loop) -> int:
     return 0
 
 
-__all__ = ["write_table_loop"]
+__all__ = ["write_byte_loop"]
